@@ -1,0 +1,194 @@
+"""The world an action meets: find the script in the text, run it in the sandbox, grade what it wrote.
+
+`Environment.submit` starts an execution at once and returns a function that waits for its `Outcome`, so that the
+sandbox works while the policy is still generating. Results are stored under (task, code, limits, seed, environment)
+and read back, so a resumed run sees what the first one saw and equal programs are executed once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import asdict, dataclass, replace
+from typing import Protocol
+
+from workbench.agent.prompts import parse_code, parse_own_score, trim
+from workbench.sandbox.executor import Executor, Limits, Request, Result
+from workbench.tasks.mle import MleTask, grade
+from workbench.types import Action, Feedback, Verdict, WorkbenchError
+
+KEPT_OUTPUT = 4000
+"""Characters of each stream that a feedback keeps (head and tail)."""
+
+SLACK_S = 60.0
+"""How much longer than its own limits the queue may take before the execution counts as stuck."""
+
+FAILURES: dict[str, str] = {
+    "no_code": r"^no code",
+    "timeout": r"^stopped at its (?:CPU|wall|time) limit",
+    "syntax": r"^(?:SyntaxError|IndentationError|TabError)\b",
+    "undefined_name": r"^(?:NameError|ModuleNotFoundError|ImportError|UnboundLocalError)\b",
+    "missing_values": r"contains NaN|missing values|Cannot convert non-finite|Input contains infinity",
+    "text_columns": r"could not convert string to float|unsupported operand type.*str|can only concatenate str|agg function failed",
+    "feature_mismatch": r"feature names|features as input|expecting \d+ features|unseen at fit|unknown categories",
+    "wrong_target_type": r"Unknown label type|can't handle|continuous|predict_proba|y_true|y_prob|pos_label|labels? type",
+    "wrong_column": r"^KeyError|not in index|not found in axis|has no attribute|Usecols",
+    "other_error": r"^[A-Za-z_.]*(?:Error|Exception|Interrupt|Exit|Warning)\b",
+}
+"""Failure kinds of programs that did not end well, recognised by the last error line, first match wins."""
+
+INVALID: dict[str, str] = {
+    "no_submission": r"no submission|wrote no|empty",
+    "wrong_ids": r"\bids?\b|rows?",
+    "labels_for_probabilities": r"probabilit",
+    "probabilities_for_labels": r"label|class",
+    "invalid_values": r"NaN|infinite|finite|negative|number|missing value",
+    "wrong_columns": r"columns?",
+}
+"""Failure kinds of submissions that a grader refused, recognised by its reason, first match wins."""
+
+
+class Store(Protocol):
+    """Where results of executions are kept; a `Run` is one."""
+
+    def result(self, key: str) -> Mapping[str, object] | None: ...
+
+    def store_result(self, key: str, value: dict[str, object]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A feedback and the submission's bytes (None when there was none, or when the result was read from the store)."""
+
+    feedback: Feedback
+    submission: bytes | None
+    executed: bool
+    """False when the result was stored already or there was nothing to run."""
+
+
+class Environment:
+    """Runs and grades the scripts of ML-engineering tasks. Thread-safe."""
+
+    def __init__(
+        self,
+        tasks: Mapping[str, MleTask],
+        executor: Executor,
+        limits: Limits,
+        *,
+        seed: int = 0,
+        store: Store | None = None,
+        digest: str = "",
+    ) -> None:
+        self.tasks = dict(tasks)
+        self.executor = executor
+        self.limits = limits
+        self.seed = seed
+        self.store = store
+        self.digest = digest
+        self._in_flight: dict[str, Future[Result]] = {}
+        self._lock = threading.Lock()
+
+    def submit(self, task_id: str, action: Action) -> Callable[[], Outcome]:
+        """Start running the action's script; the function returned waits for the outcome.
+
+        Raises (when waited for): WorkbenchError if the executor does not answer within its own limits.
+        """
+        code = parse_code(action.text)
+        if code is None:
+            feedback = Feedback(Verdict.RUNTIME_ERROR, None, failure="no_code", reason="no code in the answer")
+            return lambda: Outcome(feedback, None, executed=False)
+        task = self.tasks[task_id]
+        key = self._key(task, code)
+        stored = self.store.result(key) if self.store else None
+        if stored is not None:
+            feedback = feedback_from_dict(stored)
+            return lambda: Outcome(feedback, None, executed=False)
+        future, first = self._start(key, task, code)
+        return lambda: self._finish(key, task, code, future, first)
+
+    def _key(self, task: MleTask, code: str) -> str:
+        parts = (task.id, code, json.dumps(asdict(self.limits), sort_keys=True), str(self.seed), self.digest)
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _start(self, key: str, task: MleTask, code: str) -> tuple[Future[Result], bool]:
+        with self._lock:
+            if key in self._in_flight:
+                return self._in_flight[key], False
+            request = Request(code=code, public_dir=task.public_dir, limits=self.limits, seed=self.seed)
+            future = self._in_flight[key] = self.executor.submit(request)
+            return future, True
+
+    def _finish(self, key: str, task: MleTask, code: str, future: Future[Result], first: bool) -> Outcome:
+        with self._lock:
+            waiting = len(self._in_flight)
+        try:
+            result = future.result(timeout=SLACK_S + waiting * (self.limits.wall_s + 1))
+        except FutureTimeout:
+            raise WorkbenchError(
+                f"The executor gave no answer for a script of task '{task.id}' ({waiting} waiting): "
+                "run `workbench doctor` and start again with `workbench resume`."
+            ) from None
+        feedback = judge(task, code, result)
+        with self._lock:
+            self._in_flight.pop(key, None)
+        if first and self.store and feedback.verdict is not Verdict.INFRASTRUCTURE:
+            self.store.store_result(key, feedback_to_dict(feedback))
+        return Outcome(feedback, result.submission, executed=first)
+
+
+def judge(task: MleTask, code: str, result: Result) -> Feedback:
+    """What a finished execution means for the agent: verdict, failure kind, one reason, hidden and own score."""
+    stdout, stderr = trim(result.stdout, KEPT_OUTPUT), trim(result.stderr, KEPT_OUTPUT)
+    feedback = Feedback(
+        verdict=result.verdict,
+        code=code,
+        stdout=stdout,
+        stderr=stderr,
+        cpu_s=result.cpu_s,
+        wall_s=result.wall_s,
+        own_score=parse_own_score(result.stdout),
+        submission_sha=hashlib.sha256(result.submission).hexdigest() if result.submission is not None else None,
+    )
+    if result.verdict is not Verdict.OK:
+        reason = failure_reason(result)
+        return replace(feedback, reason=reason, failure=_classify(FAILURES, reason, result.verdict.value))
+    graded = grade(task, result.submission, "reward")
+    if graded.score is None:
+        reason = graded.reason or "invalid submission"
+        failure = _classify(INVALID, reason, "invalid_submission")
+        return replace(feedback, verdict=Verdict.INVALID_SUBMISSION, reason=reason, failure=failure)
+    return replace(feedback, score=graded.score)
+
+
+def failure_reason(result: Result) -> str:
+    """One line for a program that did not end well: the last error line, or the limit it met."""
+    if result.verdict is Verdict.TIMEOUT:
+        return "stopped at its time limit"
+    if result.verdict is Verdict.MEMORY_LIMIT:
+        return "MemoryError: stopped at its memory limit"
+    if result.verdict is Verdict.OUTPUT_LIMIT:
+        return "stopped at its output limit"
+    lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b", line)]
+    if errors:
+        return errors[-1][:300]
+    return (lines[-1] if lines else result.reason or f"ended with exit code {result.exit_code}")[:300]
+
+
+def _classify(patterns: Mapping[str, str], reason: str, otherwise: str) -> str:
+    return next((name for name, pattern in patterns.items() if re.search(pattern, reason)), otherwise)
+
+
+def feedback_to_dict(feedback: Feedback) -> dict[str, object]:
+    """JSON-ready form of a feedback."""
+    return {**asdict(feedback), "verdict": feedback.verdict.value}
+
+
+def feedback_from_dict(values: Mapping[str, object]) -> Feedback:
+    """The inverse of `feedback_to_dict`."""
+    return Feedback(**{**values, "verdict": Verdict(values["verdict"])})  # type: ignore[arg-type]

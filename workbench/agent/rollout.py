@@ -1,0 +1,107 @@
+"""From states to groups: render the prompts, sample the actions, execute each as soon as its last token is there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from workbench.agent.environment import Environment, Outcome
+from workbench.agent.generate import Generator
+from workbench.agent.policy import Policy
+from workbench.agent.prompts import messages
+from workbench.config import Config
+from workbench.tasks.mle import MleTask
+from workbench.types import Action, Feedback, Group, State, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """The groups of one step, and what was left out."""
+
+    groups: tuple[Group, ...]
+    kept: tuple[int, ...]
+    """Index, among the states asked for, of each group's state."""
+    outcomes: tuple[tuple[Outcome, ...], ...]
+    """[group][member], with the submissions' bytes where a program was executed."""
+    executions: int
+    """Distinct programs run; stored results and answers without code do not count."""
+    skipped_prompts: int
+    """States whose prompt does not fit the budget even after trimming: skipped and counted, never cut silently."""
+
+
+def derive_seed(*parts: object) -> int:
+    """A 63-bit seed from a path such as (run seed, "train", step, group, member): equal paths, equal samples."""
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def prompt_ids(policy: Policy, state: State, task: MleTask, budget: int) -> list[int]:
+    """The token ids the policy sees in this state, sections trimmed by priority to `budget` tokens."""
+    return policy.prompt_ids(messages(state, task, budget=budget, count=policy.count_tokens))
+
+
+def rollout(
+    policy: Policy,
+    generator: Generator,
+    environment: Environment,
+    states: Sequence[State],
+    config: Config,
+    *,
+    seed_path: Sequence[object],
+    group_size: int | None = None,
+    on_action: Callable[[int, int], None] | None = None,
+) -> Rollout:
+    """Sample `group_size` actions (None: `config.group_size`) in each state and run them.
+
+    `seed_path` names this rollout, for example (seed, "train", step); member i of group g samples from the seed
+    derived from (*seed_path, g, i), whatever else is in the batch. `on_action(done, total)` reports progress.
+    Rewards are left None: scoring is the learner's (learning/rewards.py).
+    """
+    size = config.group_size if group_size is None else group_size
+    prompts = [prompt_ids(policy, state, environment.tasks[state.task], config.max_prompt_tokens) for state in states]
+    fitting = [index for index, prompt in enumerate(prompts) if len(prompt) <= config.max_prompt_tokens]
+    waiting: dict[tuple[int, int], Callable[[], Outcome]] = {}
+    total = len(fitting) * size
+
+    def run_now(position: int, member: int, action: Action) -> None:
+        waiting[position, member] = environment.submit(states[fitting[position]].task, action)
+        if on_action:
+            on_action(len(waiting), total)
+
+    actions = generator.generate(
+        [prompts[index] for index in fitting],
+        size,
+        temperature=config.temperature,
+        max_new_tokens=config.max_completion_tokens,
+        seeds=[[derive_seed(*seed_path, index, i) for i in range(size)] for index in fitting],
+        on_finish=run_now,
+    )
+    outcomes = [[waiting[position, i]() for i in range(size)] for position in range(len(fitting))]
+    groups = [
+        _group(states[index], prompts[index], acts, [o.feedback for o in outs], (*seed_path, index))
+        for index, acts, outs in zip(fitting, actions, outcomes, strict=True)
+    ]
+    return Rollout(
+        groups=tuple(groups),
+        kept=tuple(fitting),
+        outcomes=tuple(tuple(row) for row in outcomes),
+        executions=sum(outcome.executed for row in outcomes for outcome in row),
+        skipped_prompts=len(states) - len(fitting),
+    )
+
+
+def _group(
+    state: State, prompt: Sequence[int], actions: Sequence[Action], feedbacks: Sequence[Feedback], path: Sequence[object]
+) -> Group:
+    group_id = "/".join(str(part) for part in path)
+    turns = [
+        Turn(state, action, feedback, None, group_id, f"{group_id}/{member}", f"{state.kind.value}#1")
+        for member, (action, feedback) in enumerate(zip(actions, feedbacks, strict=True))
+    ]
+    return Group(group_id, state, tuple(prompt), tuple(turns))
+
+
+def tasks_by_id(tasks: Sequence[MleTask]) -> Mapping[str, MleTask]:
+    """Task id → task."""
+    return {task.id: task for task in tasks}

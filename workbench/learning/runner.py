@@ -1,0 +1,104 @@
+"""The training thread of this process: one at a time, owned here and not by a notebook cell.
+
+`start` returns at once with a `Training`; running the same cell again returns the same one, so a second run of a cell
+never starts a second run. Nothing is printed from the thread: views read `Training.control` and `Training.run`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import traceback
+from pathlib import Path
+
+from workbench.config import Config
+from workbench.control import Control, StopRequested
+from workbench.learning.trainer import Summary, config_at, create_run, train_in
+from workbench.run import Run
+from workbench.types import WorkbenchError
+
+_current: Training | None = None
+_lock = threading.Lock()
+
+
+class Training:
+    """A run going on in its own thread."""
+
+    def __init__(self, run: Run, control: Control) -> None:
+        self.run, self.control = run, control
+        self.summary: Summary | None = None
+        self.error: BaseException | None = None
+        self.traceback = ""
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"training {run.path.name}", daemon=True)
+
+    def _work(self) -> None:
+        try:
+            self.summary = train_in(self.run, self.control)
+            self.control.finished()
+        except StopRequested:
+            self.control.finished(stopped=True)
+        except BaseException as error:  # the thread's end: kept for `wait`, which raises it in the caller
+            self.error, self.traceback = error, traceback.format_exc()
+            self.control.finished(error=str(error) or type(error).__name__)
+        finally:
+            self._done.set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def wait(self, poll_s: float = 0.2) -> Summary | None:
+        """Wait for the end and raise the thread's error here. None when stopped before the last step.
+
+        Ctrl-C asks the run to stop at the next step boundary, waits for that, and then raises KeyboardInterrupt.
+        """
+        try:
+            while not self._done.wait(poll_s):
+                pass
+        except KeyboardInterrupt:
+            self.control.stop()
+            self._done.wait()
+            raise
+        if self.error:
+            raise self.error
+        return self.summary
+
+
+def current() -> Training | None:
+    """The training of this process, running or just ended."""
+    return _current
+
+
+def start(config: Config, run_path: Path | None = None) -> Training:
+    """Start (or, if the folder holds a run, resume) a training in its thread; the one already running is returned.
+
+    Raises WorkbenchError when another run is going on in this process, or when the run folder cannot be used.
+    """
+    global _current
+    with _lock:
+        if _current and not _current.done:
+            if run_path is None or _current.run.path.resolve() == Path(run_path).resolve():
+                return _current
+            raise WorkbenchError(
+                f"A run is going on in '{_current.run.path}': stop it before starting another in '{run_path}'."
+            )
+        if run_path and (Path(run_path) / "run.sqlite").exists():
+            run = Run.open(Path(run_path))
+            control = Control(config_at(run))
+        else:
+            run = create_run(config, run_path)
+            control = Control(config)
+        _current = Training(run, control)
+        _current.start()
+        return _current
+
+
+@atexit.register
+def _stop_at_exit() -> None:
+    if _current and not _current.done:
+        _current.control.stop()
+        _current._done.wait(30)

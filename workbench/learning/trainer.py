@@ -1,0 +1,404 @@
+"""One training run: the numbered stages of a step, checkpoints, exact resume, and the measurement at the end.
+
+The mathematics is elsewhere (advantages.py, losses.py, sampler.py); this file says in which order it happens.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.agent.environment import Environment
+from workbench.agent.generate import HFGenerator
+from workbench.agent.policy import Policy, default_learning_rate, load_policy
+from workbench.agent.rollout import Rollout, rollout, tasks_by_id
+from workbench.config import ROOT, Config, change
+from workbench.control import Control, StopRequested
+from workbench.learning.advantages import group_advantages
+from workbench.learning.batch import Sample, make_samples
+from workbench.learning.evaluate import measure_drafts
+from workbench.learning.rewards import score_groups
+from workbench.learning.sampler import Curriculum
+from workbench.learning.update import update
+from workbench.run import Run
+from workbench.sandbox.executor import Executor, Limits
+from workbench.tasks.catalog import load_tasks
+from workbench.tasks.mle import MleTask, position
+from workbench.types import Group, Kind, State, WorkbenchError
+
+WARN_SHARE = 0.9
+"""Share of cut completions or of flat groups from which a warning is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The one-line result of a run."""
+
+    run: str
+    report: str
+    steps: int
+    seconds: float
+    valid_before: float | None
+    valid_after: float | None
+    reward_before: float | None
+    reward_after: float | None
+    seed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def train(config: Config, run_path: Path | None = None, *, control: Control | None = None) -> Summary:
+    """Create a run folder and train in it to the end. Raises WorkbenchError, or StopRequested when stopped."""
+    run = create_run(config, run_path)
+    return train_in(run, control or Control(config))
+
+
+def resume(run_path: Path, steps: int | None = None, *, control: Control | None = None) -> Summary:
+    """Continue a run exactly from its last checkpoint; `steps` extends (or shortens) its length."""
+    run = Run.open(run_path)
+    config = config_at(run)
+    if steps is not None:
+        config = change(config, steps=steps)
+    control = control or Control(config)
+    return train_in(run, control)
+
+
+def create_run(config: Config, run_path: Path | None) -> Run:
+    """A new run folder. Settings are checked against the tasks before anything heavy is loaded."""
+    tasks, held_out = load_tasks(config.tasks), load_tasks(config.eval_tasks) if config.eval_drafts else []
+    shared = sorted({task.id for task in tasks} & {task.id for task in held_out})
+    if shared:
+        raise WorkbenchError(
+            f"tasks and eval_tasks share {', '.join(shared)}: evaluation tasks must be kept out of training, change eval_tasks."
+        )
+    path = run_path or ROOT / "runs" / f"{datetime.now():%Y%m%d-%H%M%S}-{Path(config.policy).name}-s{config.seed}"
+    return Run.create(path, config, {})
+
+
+def train_in(run: Run, control: Control) -> Summary:
+    """Train in an open run until its last step, then measure; the run is closed and its executor ended in any case."""
+    trainer: Trainer | None = None
+    try:
+        trainer = Trainer(run, control)
+        trainer.run_steps()
+        return trainer.finish()
+    finally:
+        if trainer:
+            trainer.close()
+        run.close()
+
+
+def config_at(run: Run) -> Config:
+    """The settings in force at the last checkpoint: those of the start plus the knobs applied since."""
+    latest = run.latest_checkpoint()
+    values = run.config.model_dump()
+    for event in run.knob_events().to_dict("records"):
+        if event["outcome"] == "applied" and latest is not None and event["step"] <= latest[0]:
+            values[event["knob"]] = event["new"]
+    return change(run.config, **{name: values[name] for name in values})
+
+
+class Trainer:
+    """Orchestration of one run. Built from the run folder alone, so that starting and resuming are one path."""
+
+    def __init__(self, run: Run, control: Control) -> None:
+        self.run, self.control = run, control
+        config = control.config
+        self.started = time.monotonic()
+        control.report(phase="loading the policy")
+        torch.set_num_threads(config.threads)
+        self.tasks = tasks_by_id(load_tasks(config.tasks))
+        self.held_out = tasks_by_id(load_tasks(config.eval_tasks)) if config.eval_drafts else {}
+        self.executor = start_executor(config, [*self.tasks.values(), *self.held_out.values()])
+        self.policy = load_policy(config)
+        self.generator = HFGenerator(self.policy)
+        self.optimizer = torch.optim.AdamW(
+            list(self.policy.trainable()), lr=self.learning_rate(config), betas=(0.9, 0.95), weight_decay=0.0
+        )
+        roots = [State(task_id, Kind.DRAFT) for task_id in sorted(self.tasks)]
+        self.curriculum = Curriculum(config, roots, config.steps)
+        control.report(phase="starting the sandbox")
+        self.executor.start()
+        self.environment = self._environment(self.tasks, config, store=True)
+        self.step_done = 0
+        self.recent_seconds: list[float] = []
+        self._restore()
+
+    def learning_rate(self, config: Config) -> float:
+        return config.learning_rate if config.learning_rate is not None else default_learning_rate(self.policy)
+
+    # --- the loop
+
+    def run_steps(self) -> None:
+        """Steps until the configured last one. Raises StopRequested at a step boundary."""
+        for step in itertools.count(self.step_done + 1):
+            if step > self.control.config.steps:
+                return
+            config = self.control.boundary(step)
+            if step > config.steps:
+                return
+            self.step(config, step)
+
+    def step(self, config: Config, step: int) -> dict[str, float]:
+        """One step as design: choose, act, score, grow, observe, advantages, update, record."""
+        timer = StageTimer()
+        self.curriculum.update(config)
+        with timer("choose"):  # 1 where to learn now
+            states = self.curriculum.choose(step, config.groups)
+        with timer("generate"):  # 2 act; the sandbox executes while the rest of the batch is generated
+            result = self._act(config, step, states)
+        with timer("score"):  # 3 components, then a total in [0, 1]
+            groups = score_groups(result.groups, self.tasks)
+        with timer("curriculum"):  # 4 x' = Φ(x, y, f), and 5 learnability
+            self.curriculum.observe(step, groups)
+            self.curriculum.add(step, groups)
+        with timer("advantages"):  # 6 group-relative advantages
+            advantages, advantage_metrics = group_advantages(
+                [[turn.reward.total if turn.reward else None for turn in group.turns] for group in groups],
+                config.advantage_scale,
+            )
+            samples, sample_metrics = make_samples(groups, advantages, self.policy.version, config.max_staleness)
+        with timer("update"):  # 7 whole-step denominators
+            update_metrics = self._update(config, samples)
+        metrics = {
+            **rollout_metrics(result, groups, self.tasks, self.policy.version),
+            **advantage_metrics,
+            **sample_metrics,
+            **update_metrics,
+            **self.curriculum.metrics(),
+            **timer.metrics(),
+            "version": float(self.policy.version),
+            "learning_rate": self.learning_rate(config),
+        }
+        tokens = sum(len(turn.action.token_ids) for group in groups for turn in group.turns)
+        metrics["tokens_per_s"] = tokens / max(metrics["seconds"], 1e-9)
+        self._record(config, step, groups, metrics)  # 8 one transaction, then the checkpoint
+        return metrics
+
+    def _act(self, config: Config, step: int, states: Sequence[State]) -> Rollout:
+        def progress(done: int, total: int) -> None:
+            self.control.report(phase="acting", done=done, total=total)
+
+        path = (config.seed, "train", step)
+        return rollout(
+            self.policy, self.generator, self.environment, states, config, seed_path=path, on_action=progress
+        )
+
+    def _update(self, config: Config, samples: Sequence[Sample]) -> dict[str, float]:
+        self.control.report(phase="updating", done=0, total=1)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate(config)
+        return update(self.policy, self.optimizer, samples, config)
+
+    def _record(self, config: Config, step: int, groups: Sequence[Group], metrics: Mapping[str, float]) -> None:
+        self.run.commit(
+            step,
+            groups=groups,
+            metrics=metrics,
+            curriculum_events=self.curriculum.drain_events(),
+            knob_events=self.control.drain_events(),
+        )
+        self.step_done = step
+        self.recent_seconds = [*self.recent_seconds[-9:], metrics["seconds"]]
+        if time.monotonic() - self._checkpointed >= config.checkpoint_every_s or step >= config.steps:
+            self._checkpoint(step)
+        self.control.report(
+            phase="training",
+            step=step,
+            steps=config.steps,
+            reward=metrics.get("reward_mean"),
+            valid_rate=metrics.get("valid_rate"),
+            tokens_per_s=metrics["tokens_per_s"],
+            eta_s=fmean(self.recent_seconds) * max(config.steps - step, 0),
+            warning=warning(config, metrics),
+        )
+
+    # --- checkpoints
+
+    def _checkpoint(self, step: int) -> None:
+        def write(folder: Path) -> None:
+            self.policy.save(folder / "policy")
+            torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
+            torch.save(torch.get_rng_state(), folder / "torch_rng.pt")
+            state = {
+                "step": step,
+                "version": self.policy.version,
+                "curriculum": self.curriculum.state_dict(),
+                "python_rng": _jsonable(random.getstate()),
+                "numpy_rng": _jsonable(np.random.get_state()),
+                "seconds": self.run.meta("seconds") or 0.0,
+            }
+            (folder / "state.json").write_text(json.dumps(state))
+
+        self.run.save_checkpoint(step, write)
+        self._checkpointed = time.monotonic()
+
+    def _restore(self) -> None:
+        """Continue from the latest checkpoint: weights, optimizer, RNGs, versions; the curriculum replays its events."""
+        self._checkpointed = time.monotonic()
+        environment = self._describe()
+        latest = self.run.latest_checkpoint()
+        self.run.truncate(latest[0] if latest else 0)
+        if latest is None:
+            self.run.set_environment(environment)
+            return
+        step, folder = latest
+        changed = [key for key, value in self.run.environment.items() if environment.get(key) != value]
+        if changed:
+            self.control.report(warning=f"resume is not exact: {', '.join(changed)} differ from the start of the run")
+        state = json.loads((folder / "state.json").read_text())
+        self.policy.load(folder / "policy")
+        self.policy.version = state["version"]
+        self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
+        torch.set_rng_state(torch.load(folder / "torch_rng.pt", weights_only=True))
+        random.setstate(_tuples(state["python_rng"]))
+        np.random.set_state(_tuples(state["numpy_rng"]))
+        self.curriculum.replay(self.run.curriculum_events())
+        self.curriculum.load_state_dict(state["curriculum"])
+        self.step_done = step
+
+    def _describe(self) -> dict[str, Any]:
+        return {**self.policy.environment(), "isolation_level": self.executor.level, "cpus": os.cpu_count()}
+
+    # --- the end
+
+    def finish(self) -> Summary:
+        """Measure start and trained policy on the kept-out tasks, keep both in the run, return the summary."""
+        config = self.control.config
+        after = before = None
+        if self.held_out:
+            after = self._measure(config, self.policy, "after")
+            before = self.run.meta("before") or self._measure(config, load_policy(config), "before")
+            self.run.set_meta("before", before)
+            self.run.set_meta("after", after)
+        summary = Summary(
+            run=str(self.run.path),
+            report=str(self.run.path / "report.html"),
+            steps=self.step_done,
+            seconds=round(float(self.run.metrics()["seconds"].sum()), 1) if self.step_done else 0.0,
+            valid_before=before["valid_action_rate"] if before else None,
+            valid_after=after["valid_action_rate"] if after else None,
+            reward_before=before["reward"] if before else None,
+            reward_after=after["reward"] if after else None,
+            seed=config.seed,
+        )
+        self.run.set_meta("summary", summary.as_dict())
+        self.control.report(phase="finished")
+        return summary
+
+    def _measure(self, config: Config, policy: Policy, name: str) -> dict[str, Any]:
+        started = time.monotonic()
+
+        def progress(done: int, total: int) -> None:
+            eta = (time.monotonic() - started) / max(done, 1) * (total - done)
+            self.control.report(phase=f"measuring the policy {name} training", done=done, total=total, eta_s=eta)
+
+        return measure_drafts(
+            policy,
+            HFGenerator(policy),
+            self._environment(self.held_out, config, store=False),
+            config,
+            drafts=config.eval_drafts,
+            seed=config.seed,
+            on_progress=progress,
+        )
+
+    def _environment(self, tasks: Mapping[str, MleTask], config: Config, *, store: bool) -> Environment:
+        limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)
+        return Environment(tasks, self.executor, limits, seed=config.seed, store=self.run if store else None)
+
+    def close(self) -> None:
+        """End the sandbox."""
+        self.executor.close()
+
+
+def start_executor(config: Config, tasks: Sequence[MleTask]) -> Executor:
+    """The executor for these tasks, not yet started."""
+    roots = sorted({task.public_dir for task in tasks})
+    return Executor(
+        data_roots=roots, workers=config.workers, min_level=config.min_level, unsafe=config.unsafe_executor
+    )
+
+
+def rollout_metrics(
+    result: Rollout, groups: Sequence[Group], tasks: Mapping[str, MleTask], version: int
+) -> dict[str, float]:
+    """Plain numbers about what the policy did in this step; a rate with no action behind it is left out."""
+    turns = [turn for group in groups for turn in group.turns if turn.reward is not None]
+    valid = [turn for turn in turns if turn.feedback.valid]
+    lengths = [len(turn.action.token_ids) for turn in turns]
+    staleness = [version - turn.action.policy_version for turn in turns]
+    metrics: dict[str, float] = {
+        "executions": float(result.executions),
+        "skipped_prompts": float(result.skipped_prompts),
+    }
+    if turns:
+        metrics |= {
+            "valid_rate": len(valid) / len(turns),
+            "completion_tokens_mean": fmean(lengths),
+            "clipped_completions": fmean(turn.action.stop_reason == "length" for turn in turns),
+            "staleness_mean": fmean(staleness),
+            "staleness_max": float(max(staleness)),
+            "cpu_s_mean": fmean(turn.feedback.cpu_s for turn in turns),
+        }
+    for kind in Kind:
+        of_kind = [turn for turn in turns if turn.state.kind is kind]
+        if of_kind:
+            metrics[f"valid_rate_{kind.value}"] = fmean(turn.feedback.valid for turn in of_kind)
+    if valid:
+        metrics["position_mean"] = fmean(position(tasks[t.state.task], t.feedback.score, "reward") for t in valid)
+    return metrics
+
+
+def warning(config: Config, metrics: Mapping[str, float]) -> str | None:
+    """One sentence when a run cannot learn as it is: nearly all completions cut, or nearly all groups flat."""
+    clipped, flat = metrics.get("clipped_completions", 0.0), metrics.get("flat_share", 0.0)
+    if clipped >= WARN_SHARE:
+        limit = config.max_completion_tokens
+        return f"{clipped:.0%} of the completions were cut at max_completion_tokens={limit}: raise it."
+    if flat >= WARN_SHARE:
+        return f"{flat:.0%} of the groups have equal rewards and teach nothing: raise group_size or change the tasks."
+    return None
+
+
+class StageTimer:
+    """Seconds per named stage of one step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.start = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+    def metrics(self) -> dict[str, float]:
+        """seconds_<stage> for each stage and `seconds` for the step so far."""
+        total = time.perf_counter() - self.start
+        return {**{f"seconds_{name}": value for name, value in self.seconds.items()}, "seconds": total}
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return [_jsonable(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,80 @@
+"""The optimizer step: log-probabilities, loss and gradient over micro-batches whose sums make one whole step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from workbench.agent.logprobs import completion_logprobs
+from workbench.agent.policy import Policy
+from workbench.config import Config
+from workbench.learning.batch import Batch, Sample, collate, denominators, micro_batches
+from workbench.learning.losses import LossConfig, finalise, merge, policy_loss
+
+
+def update(
+    policy: Policy, optimizer: torch.optim.Optimizer, samples: Sequence[Sample], config: Config
+) -> dict[str, float]:
+    """`config.iterations` optimizer steps on one batch of samples; raises the policy's version by one.
+
+    The denominators count the whole step, so how it is cut into micro-batches changes nothing. A step whose loss or
+    gradient is not finite is skipped and counted; without samples nothing happens.
+    """
+    if not samples:
+        return {"samples": 0.0, "skipped_updates": 0.0}
+    batches = [
+        collate(part, policy.device, policy.pad_id) for part in micro_batches(samples, config.micro_batch_tokens)
+    ]
+    old = [_old_logprobs(policy, batch, config) for batch in batches]
+    reference = [_reference_logprobs(policy, batch, config) for batch in batches]
+    whole = denominators(samples, config.max_completion_tokens)
+    settings = LossConfig.from_config(config)
+    metrics: dict[str, float] = {}
+    skipped = 0
+    for _ in range(config.iterations):
+        optimizer.zero_grad(set_to_none=True)
+        parts = []
+        for batch, old_logprobs, ref_logprobs in zip(batches, old, reference, strict=True):
+            logprobs, _, entropy = completion_logprobs(
+                policy.model, batch.rows, config.temperature, pad_id=policy.pad_id, entropy=True
+            )
+            loss, part = policy_loss(
+                logprobs,
+                old_logprobs,
+                batch.sampler_logprobs,
+                ref_logprobs,
+                batch.advantages,
+                batch.loss_mask,
+                settings,
+                whole,
+                entropy=entropy,
+            )
+            loss.backward()
+            parts.append(part)
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(list(policy.trainable()), config.max_grad_norm))
+        metrics = finalise(merge(parts))
+        metrics["grad_norm"] = grad_norm
+        if math.isfinite(grad_norm) and math.isfinite(metrics["loss"]):
+            optimizer.step()
+        else:
+            skipped += 1
+    optimizer.zero_grad(set_to_none=True)
+    policy.version += 1
+    return {**metrics, "samples": float(len(samples)), "skipped_updates": float(skipped)}
+
+
+def _old_logprobs(policy: Policy, batch: Batch, config: Config) -> torch.Tensor:
+    """The anchor of the importance ratio: as recorded at sampling, or recomputed with the weights before the update."""
+    if config.ratio == "recorded":
+        return batch.sampler_logprobs
+    with torch.no_grad():
+        return completion_logprobs(policy.model, batch.rows, config.temperature, pad_id=policy.pad_id)[0]
+
+
+def _reference_logprobs(policy: Policy, batch: Batch, config: Config) -> torch.Tensor | None:
+    if config.kl_coef == 0:
+        return None
+    with policy.reference() as model, torch.no_grad():
+        return completion_logprobs(model, batch.rows, config.temperature, pad_id=policy.pad_id)[0]
