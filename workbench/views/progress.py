@@ -1,0 +1,103 @@
+"""What a run says of itself in one line, on a terminal and in a panel; and waiting for its end with such lines."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from workbench.control import Control
+
+EVERY_S = 5.0
+HEADLESS = "WORKBENCH_HEADLESS"
+"""Environment variable that our papermill wrapper sets to 1."""
+
+
+class Followed(Protocol):
+    """A training as `learning/runner.py` makes it."""
+
+    control: Control
+
+    @property
+    def done(self) -> bool: ...
+
+    def wait(self, poll_s: float = 0.2) -> Any: ...
+
+
+def has_front_end() -> bool:
+    """Whether somebody can touch widgets: the running cell came from a front end that can also answer questions.
+
+    JupyterLab, Notebook and VS Code run cells with `allow_stdin`, papermill and nbclient without it.
+    """
+    if os.environ.get(HEADLESS) == "1":
+        return False
+    try:
+        from IPython.core.getipython import get_ipython
+    except ImportError:
+        return False
+    kernel = getattr(get_ipython(), "kernel", None)
+    return bool(getattr(kernel, "_allow_stdin", False))
+
+
+def duration(seconds: float) -> str:
+    """`75` → `1 min 15 s`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def progress_line(progress: Mapping[str, Any], status: str = "") -> str:
+    """One line such as `step 12/50 · acting 14/32 · reward 0.41 · valid 0.62 · ETA 2 min 05 s`."""
+    phase = str(progress.get("phase") or status or "starting")
+    if progress.get("total"):
+        phase += f" {progress.get('done', 0)}/{progress['total']}"
+    parts = [f"step {progress.get('step') or 0}/{progress['steps']}"] if progress.get("steps") else []
+    parts.append(phase)
+    for key, label in (("reward", "reward"), ("valid_rate", "valid")):
+        if progress.get(key) is not None:
+            parts.append(f"{label} {progress[key]:.2f}")
+    if progress.get("tokens_per_s"):
+        parts.append(f"{progress['tokens_per_s']:.0f} tokens/s")
+    if progress.get("eta_s") is not None:
+        parts.append(f"ETA {duration(progress['eta_s'])}")
+    if status in ("paused", "stopping", "failed"):
+        parts.insert(0, status)
+    if progress.get("warning"):
+        parts.append(f"warning: {progress['warning']}")
+    return " · ".join(parts)
+
+
+def follow(training: Followed, *, every_s: float = EVERY_S, write: Callable[[str], None] = print) -> Any:
+    """Wait for a training's end, writing a progress line at least every `every_s` seconds; return its summary.
+
+    A new step is written at once if the last line is over a second old. After ten minutes lines become rarer, so that
+    a long run does not fill a notebook. The thread's error is raised here. Ctrl-C stops the run at the next step
+    boundary, says how to go on, and raises KeyboardInterrupt.
+    """
+    started = last = time.monotonic()
+    seen: object = None
+    try:
+        while not training.done:
+            now = time.monotonic()
+            progress = training.control.progress()
+            mark = (progress.get("phase"), progress.get("step"))
+            rare = max(every_s, (now - started) / 120)
+            if now - last >= rare or (mark != seen and now - last >= min(1.0, every_s) and rare <= every_s):
+                write(progress_line(progress, training.control.status))
+                seen, last = mark, now
+            time.sleep(0.1)
+        return training.wait()
+    except KeyboardInterrupt:
+        training.control.stop()
+        write("stopping at the end of this step …")
+        while not training.done:
+            time.sleep(0.1)
+        run = getattr(training, "run", None)
+        if run is not None:
+            write(f"stopped; nothing is lost. Go on with: workbench resume {run.path}")
+        raise
