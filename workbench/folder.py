@@ -1,0 +1,218 @@
+"""What a run folder needs of the file system: a lock, files that are whole or absent, checkpoints, no network mount."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from workbench.types import WorkbenchError
+
+NETWORK_TYPES = frozenset(
+    "nfs nfs4 cifs smb3 smbfs 9p afs ceph glusterfs lustre beegfs gpfs ncpfs davfs coda orangefs pvfs2 "
+    "fuse.sshfs fuse.glusterfs fuse.ceph fuse.s3fs fuse.gcsfuse fuse.rclone fuse.davfs2 fuse.juicefs "
+    "fuse.blobfuse".split()
+)
+"""File system types on which SQLite's WAL is not safe: they share no memory between machines."""
+
+
+def filesystem_type(path: Path, mounts: str) -> str:
+    """Type of the file system that holds an absolute path, from the text of /proc/mounts; '' when it is not told."""
+    best, found = -1, ""
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        point = Path(fields[1].encode().decode("unicode_escape"))  # a space in a mount point is written \040
+        if len(point.parts) >= best and path.is_relative_to(point):
+            best, found = len(point.parts), fields[2]
+    return found
+
+
+def refuse_network(path: Path, mounts: str | None = None) -> None:
+    """Raise WorkbenchError when a path, which may not exist yet, lies on a network file system."""
+    if mounts is None:
+        try:
+            mounts = Path("/proc/mounts").read_text(errors="replace")
+        except OSError:  # not Linux
+            return
+    kind = filesystem_type(path.resolve(), mounts)
+    if kind in NETWORK_TYPES:
+        raise WorkbenchError(
+            f"'{path}' is on a network file system ({kind}), where the run's database is not safe: "
+            "put the run on a local disk, and copy the folder when it is done."
+        )
+
+
+def writing(path: Path, error: Exception) -> WorkbenchError:
+    """The sentence for an error while writing in a run folder."""
+    number = error.errno if isinstance(error, OSError) else None
+    text = str(error).lower()
+    if (
+        number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        or "full" in text
+        or "disk i/o" in text
+        or "no space" in text
+    ):
+        return WorkbenchError(
+            f"'{path}' cannot be written any more, the disk is full or failing ({error}): "
+            f"free some space and run `workbench resume {path}`; what was recorded before is kept."
+        )
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS) or "readonly" in text or "unable to open" in text:
+        return WorkbenchError(f"'{path}' cannot be written ({error}): choose a folder you may write, --run DIR.")
+    return WorkbenchError(f"'{path}' cannot be written ({error}): mend this or choose another folder, --run DIR.")
+
+
+class Lock:
+    """One writer per folder, held by this open file until `release` or the end of the process, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(self._fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._fd)
+            raise WorkbenchError(
+                f"'{folder}' is being written by process {pid}: stop that one first, or choose another folder."
+            ) from None
+        except OSError:
+            os.close(self._fd)
+            raise
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError:  # a full disk: the lock holds all the same, only its owner is not named
+            pass
+
+    def release(self) -> None:
+        """Give the folder free; twice does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def sync(path: Path) -> None:
+    """fsync a file or a folder."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write aside, fsync, rename: afterwards the file holds the old text or the new one, never a part."""
+    aside = path.with_name(f".{path.name}.aside")
+    with open(aside, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+    sync(path.parent)
+
+
+def write_folder(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder aside, fsync everything in it, rename it to `path` (replacing what is there)."""
+    aside = path.with_name(f".{path.name}.aside")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        write(aside)
+        for found in sorted(aside.rglob("*"), reverse=True):
+            sync(found)
+        sync(aside)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    old = path.with_name(f".{path.name}.old")
+    if path.exists():
+        os.rename(path, old)
+    os.rename(aside, path)
+    sync(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder so that a half-removed one never bears its name."""
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    os.rename(path, old)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+class Checkpoints:
+    """The folders `checkpoints/<step>/` of a run and the file `latest`, which names the one in force.
+
+    What `latest` does not name does not exist: it is written last. Raises OSError where the disk does.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run / "checkpoints"
+        self.marker = run / "latest"
+
+    def steps(self) -> list[int]:
+        """Numbers of the folders there are, rising."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(child.name) for child in self.folder.iterdir() if child.name.isdecimal())
+
+    def latest(self) -> int | None:
+        """The step that `latest` names; None before the first checkpoint."""
+        try:
+            text = self.marker.read_text().strip()
+        except FileNotFoundError:
+            return None
+        if not text.isdecimal():
+            raise WorkbenchError(
+                f"'{self.marker}' holds {text[:40]!r}, not a step: write the number of a checkpoint into it "
+                f"(there are: {self.steps() or 'none'})."
+            )
+        return int(text)
+
+    def find(self) -> tuple[int, Path] | None:
+        """Step and folder of the checkpoint in force."""
+        step = self.latest()
+        if step is None:
+            return None
+        folder = self.folder / str(step)
+        if not folder.is_dir():
+            raise WorkbenchError(
+                f"'{folder}' is missing, though '{self.marker}' names it: put it back, or write the number of "
+                f"another checkpoint into that file (there are: {self.steps() or 'none'})."
+            )
+        return step, folder
+
+    def save(self, step: int, write: Callable[[Path], None], keep: int) -> None:
+        """Publish what `write` writes, then remove all but the newest `keep`."""
+        write_folder(self.folder / str(step), write)
+        write_file(self.marker, f"{step}\n")
+        for old in [number for number in self.steps() if number <= step][:-keep]:
+            remove_folder(self.folder / str(old))
+
+    def truncate(self, step: int) -> None:
+        """Forget the checkpoints after `step`."""
+        latest = self.latest()
+        if latest is not None and latest > step:
+            kept = [number for number in self.steps() if number <= step]
+            if kept:
+                write_file(self.marker, f"{kept[-1]}\n")
+            else:
+                self.marker.unlink()
+        self.clean()
+
+    def clean(self) -> None:
+        """Remove what a kill left half-written, half-removed or unpublished."""
+        latest = self.latest()
+        if latest is not None:
+            replaced = self.folder / f".{latest}.old"
+            if replaced.exists() and not (self.folder / str(latest)).exists():
+                replaced.rename(self.folder / str(latest))  # killed while it was being replaced
+        for left in self.folder.glob(".*"):
+            shutil.rmtree(left, ignore_errors=True)
+        for step in self.steps():
+            if latest is None or step > latest:
+                remove_folder(self.folder / str(step))
