@@ -195,7 +195,16 @@ def run_attempts(
 def summarise(attempts: Sequence[Attempt], seeds: int, budget: int) -> dict[str, Any]:
     """Grade each final submission once and average: per task and in all, with intervals over seeds."""
     rows = [_graded(attempt, budget) for attempt in attempts]
-    names = ("valid_rate", "any_medal", "gold", "silver", "bronze", "above_median", "human_rank", "steps_to_first_valid")
+    names = (
+        "valid_rate",
+        "any_medal",
+        "gold",
+        "silver",
+        "bronze",
+        "above_median",
+        "human_rank",
+        "steps_to_first_valid",
+    )
     totals: dict[str, Any] = {}
     for name in names:
         per_seed = [fmean(float(row[name]) for row in rows if row["seed"] == number) for number in range(seeds)]

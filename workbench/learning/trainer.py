@@ -10,10 +10,8 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,22 +23,20 @@ from workbench.agent.environment import Environment
 from workbench.agent.generate import HFGenerator
 from workbench.agent.policy import Policy, default_learning_rate, load_policy
 from workbench.agent.rollout import Rollout, rollout, tasks_by_id
-from workbench.config import ROOT, Config, change
+from workbench.config import Config, change
 from workbench.control import Control, StopRequested
 from workbench.learning.advantages import group_advantages
 from workbench.learning.batch import Sample, make_samples
 from workbench.learning.evaluate import measure_drafts
+from workbench.learning.metrics import StageTimer, rollout_metrics, warning
 from workbench.learning.rewards import score_groups
 from workbench.learning.sampler import Curriculum
 from workbench.learning.update import update
-from workbench.run import Run
+from workbench.run import Run, new_path
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
-from workbench.tasks.mle import MleTask, position
+from workbench.tasks.mle import MleTask
 from workbench.types import Group, Kind, State, WorkbenchError
-
-WARN_SHARE = 0.9
-"""Share of cut completions or of flat groups from which a warning is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +79,10 @@ def create_run(config: Config, run_path: Path | None) -> Run:
     shared = sorted({task.id for task in tasks} & {task.id for task in held_out})
     if shared:
         raise WorkbenchError(
-            f"tasks and eval_tasks share {', '.join(shared)}: evaluation tasks must be kept out of training, change eval_tasks."
+            f"tasks and eval_tasks share {', '.join(shared)}: "
+            "evaluation tasks must be kept out of training, change eval_tasks."
         )
-    path = run_path or ROOT / "runs" / f"{datetime.now():%Y%m%d-%H%M%S}-{Path(config.policy).name}-s{config.seed}"
-    return Run.create(path, config, {})
+    return Run.create(run_path or new_path(config), config, {})
 
 
 def train_in(run: Run, control: Control) -> Summary:
@@ -171,7 +167,9 @@ class Trainer:
                 [[turn.reward.total if turn.reward else None for turn in group.turns] for group in groups],
                 config.advantage_scale,
             )
-            samples, sample_metrics = make_samples(groups, advantages, self.policy.version, config.max_staleness)
+            samples, sample_metrics = make_samples(
+                groups, advantages, self.policy.version, config.max_staleness, keep_flat=config.kl_coef > 0
+            )
         with timer("update"):  # 7 whole-step denominators
             update_metrics = self._update(config, samples)
         metrics = {
@@ -240,7 +238,6 @@ class Trainer:
                 "curriculum": self.curriculum.state_dict(),
                 "python_rng": _jsonable(random.getstate()),
                 "numpy_rng": _jsonable(np.random.get_state()),
-                "seconds": self.run.meta("seconds") or 0.0,
             }
             (folder / "state.json").write_text(json.dumps(state))
 
@@ -248,7 +245,7 @@ class Trainer:
         self._checkpointed = time.monotonic()
 
     def _restore(self) -> None:
-        """Continue from the latest checkpoint: weights, optimizer, RNGs, versions; the curriculum replays its events."""
+        """Continue from the latest checkpoint: weights, optimizer, RNGs, version; the curriculum replays its events."""
         self._checkpointed = time.monotonic()
         environment = self._describe()
         latest = self.run.latest_checkpoint()
@@ -281,10 +278,8 @@ class Trainer:
         config = self.control.config
         after = before = None
         if self.held_out:
-            after = self._measure(config, self.policy, "after")
-            before = self.run.meta("before") or self._measure(config, load_policy(config), "before")
-            self.run.set_meta("before", before)
-            self.run.set_meta("after", after)
+            after = self._measured(f"after step {self.step_done}", lambda: self.policy, config)
+            before = self._measured("before training", lambda: load_policy(config), config)
         summary = Summary(
             run=str(self.run.path),
             report=str(self.run.path / "report.html"),
@@ -296,26 +291,35 @@ class Trainer:
             reward_after=after["reward"] if after else None,
             seed=config.seed,
         )
-        self.run.set_meta("summary", summary.as_dict())
+        self.run.set_meta("summary", {**summary.as_dict(), "before": before, "after": after})
         self.control.report(phase="finished")
         return summary
 
-    def _measure(self, config: Config, policy: Policy, name: str) -> dict[str, Any]:
+    def _measured(self, when: str, policy: Callable[[], Policy], config: Config) -> dict[str, Any]:
+        """Measure single drafts on the kept-out tasks; what the run holds already is not measured again."""
+        known = self.run.meta(f"drafts {when}")
+        if known is not None:
+            return known
         started = time.monotonic()
 
         def progress(done: int, total: int) -> None:
+            if self.control.stop_requested:
+                raise StopRequested(f"stopped while measuring the policy {when}")
             eta = (time.monotonic() - started) / max(done, 1) * (total - done)
-            self.control.report(phase=f"measuring the policy {name} training", done=done, total=total, eta_s=eta)
+            self.control.report(phase=f"measuring the policy {when}", done=done, total=total, eta_s=eta)
 
-        return measure_drafts(
-            policy,
-            HFGenerator(policy),
+        measured_policy = policy()
+        measures = measure_drafts(
+            measured_policy,
+            HFGenerator(measured_policy),
             self._environment(self.held_out, config, store=False),
             config,
             drafts=config.eval_drafts,
             seed=config.seed,
             on_progress=progress,
         )
+        self.run.set_meta(f"drafts {when}", measures)
+        return measures
 
     def _environment(self, tasks: Mapping[str, MleTask], config: Config, *, store: bool) -> Environment:
         limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)
@@ -329,69 +333,7 @@ class Trainer:
 def start_executor(config: Config, tasks: Sequence[MleTask]) -> Executor:
     """The executor for these tasks, not yet started."""
     roots = sorted({task.public_dir for task in tasks})
-    return Executor(
-        data_roots=roots, workers=config.workers, min_level=config.min_level, unsafe=config.unsafe_executor
-    )
-
-
-def rollout_metrics(
-    result: Rollout, groups: Sequence[Group], tasks: Mapping[str, MleTask], version: int
-) -> dict[str, float]:
-    """Plain numbers about what the policy did in this step; a rate with no action behind it is left out."""
-    turns = [turn for group in groups for turn in group.turns if turn.reward is not None]
-    valid = [turn for turn in turns if turn.feedback.valid]
-    lengths = [len(turn.action.token_ids) for turn in turns]
-    staleness = [version - turn.action.policy_version for turn in turns]
-    metrics: dict[str, float] = {
-        "executions": float(result.executions),
-        "skipped_prompts": float(result.skipped_prompts),
-    }
-    if turns:
-        metrics |= {
-            "valid_rate": len(valid) / len(turns),
-            "completion_tokens_mean": fmean(lengths),
-            "clipped_completions": fmean(turn.action.stop_reason == "length" for turn in turns),
-            "staleness_mean": fmean(staleness),
-            "staleness_max": float(max(staleness)),
-            "cpu_s_mean": fmean(turn.feedback.cpu_s for turn in turns),
-        }
-    for kind in Kind:
-        of_kind = [turn for turn in turns if turn.state.kind is kind]
-        if of_kind:
-            metrics[f"valid_rate_{kind.value}"] = fmean(turn.feedback.valid for turn in of_kind)
-    if valid:
-        metrics["position_mean"] = fmean(position(tasks[t.state.task], t.feedback.score, "reward") for t in valid)
-    return metrics
-
-
-def warning(config: Config, metrics: Mapping[str, float]) -> str | None:
-    """One sentence when a run cannot learn as it is: nearly all completions cut, or nearly all groups flat."""
-    clipped, flat = metrics.get("clipped_completions", 0.0), metrics.get("flat_share", 0.0)
-    if clipped >= WARN_SHARE:
-        limit = config.max_completion_tokens
-        return f"{clipped:.0%} of the completions were cut at max_completion_tokens={limit}: raise it."
-    if flat >= WARN_SHARE:
-        return f"{flat:.0%} of the groups have equal rewards and teach nothing: raise group_size or change the tasks."
-    return None
-
-
-class StageTimer:
-    """Seconds per named stage of one step."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.start = time.perf_counter()
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
-
-    def metrics(self) -> dict[str, float]:
-        """seconds_<stage> for each stage and `seconds` for the step so far."""
-        total = time.perf_counter() - self.start
-        return {**{f"seconds_{name}": value for name, value in self.seconds.items()}, "seconds": total}
+    return Executor(data_roots=roots, workers=config.workers, min_level=config.min_level, unsafe=config.unsafe_executor)
 
 
 def _jsonable(value: Any) -> Any:

@@ -1,0 +1,76 @@
+"""What a step is measured by, as plain numbers: rates, lengths, staleness, seconds per stage, and the one warning."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import fmean
+
+from workbench.agent.rollout import Rollout
+from workbench.config import Config
+from workbench.tasks.mle import MleTask, position
+from workbench.types import Group, Kind, StopReason
+
+WARN_SHARE = 0.9
+"""Share of cut completions or of flat groups from which a warning is shown."""
+
+
+def rollout_metrics(
+    result: Rollout, groups: Sequence[Group], tasks: Mapping[str, MleTask], version: int
+) -> dict[str, float]:
+    """Plain numbers about what the policy did in this step; a rate with no action behind it is left out."""
+    turns = [turn for group in groups for turn in group.turns if turn.reward is not None]
+    valid = [turn for turn in turns if turn.feedback.valid]
+    lengths = [len(turn.action.token_ids) for turn in turns]
+    staleness = [version - turn.action.policy_version for turn in turns]
+    metrics: dict[str, float] = {
+        "executions": float(result.executions),
+        "skipped_prompts": float(result.skipped_prompts),
+    }
+    if turns:
+        metrics |= {
+            "valid_rate": len(valid) / len(turns),
+            "completion_tokens_mean": fmean(lengths),
+            "clipped_completions": fmean(turn.action.stop_reason is StopReason.LENGTH for turn in turns),
+            "staleness_mean": fmean(staleness),
+            "staleness_max": float(max(staleness)),
+            "cpu_s_mean": fmean(turn.feedback.cpu_s for turn in turns),
+        }
+    for kind in Kind:
+        of_kind = [turn for turn in turns if turn.state.kind is kind]
+        if of_kind:
+            metrics[f"valid_rate_{kind.value}"] = fmean(turn.feedback.valid for turn in of_kind)
+    if valid:
+        metrics["position_mean"] = fmean(position(tasks[t.state.task], t.feedback.score, "reward") for t in valid)
+    return metrics
+
+
+def warning(config: Config, metrics: Mapping[str, float]) -> str | None:
+    """One sentence when a run cannot learn as it is: nearly all completions cut, or nearly all groups flat."""
+    clipped, flat = metrics.get("clipped_completions", 0.0), metrics.get("flat_share", 0.0)
+    if clipped >= WARN_SHARE:
+        limit = config.max_completion_tokens
+        return f"{clipped:.0%} of the completions were cut at max_completion_tokens={limit}: raise it."
+    if flat >= WARN_SHARE:
+        return f"{flat:.0%} of the groups have equal rewards and teach nothing: raise group_size or change the tasks."
+    return None
+
+
+class StageTimer:
+    """Seconds per named stage of one step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.start = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+    def metrics(self) -> dict[str, float]:
+        """seconds_<stage> for each stage and `seconds` for the step so far."""
+        total = time.perf_counter() - self.start
+        return {**{f"seconds_{name}": value for name, value in self.seconds.items()}, "seconds": total}
