@@ -265,7 +265,9 @@ def failure_shares(turns: pd.DataFrame) -> go.Figure:
     figure = go.Figure(layout=layout)
     styles = _outcome_styles(table.columns)
     for name in table.columns:
-        figure.add_trace(_bars([str(step) for step in table.index], table[name], str(name), styles[name]))
+        pattern = "" if name == VALID else PATTERNS[styles[name] or 2]
+        steps = [str(step) for step in table.index]
+        figure.add_trace(_bars(steps, table[name], str(name), styles[name], pattern=pattern))
     figure.update_xaxes(type="category")
     return figure
 
@@ -276,9 +278,9 @@ def _outcome_styles(names: Sequence[Any]) -> dict[Any, int]:
     return {name: 2 if name == VALID else 7 if name == "other" else next(free, 7) for name in names}
 
 
-def _bars(x: Any, y: Any, name: str, style: int, *, numbers: bool = False) -> go.Bar:
-    pattern = {
-        "shape": "" if name == VALID else PATTERNS[style],
+def _bars(x: Any, y: Any, name: str, style: int, *, numbers: bool = False, pattern: str | None = None) -> go.Bar:
+    hatch = {
+        "shape": PATTERNS[style] if pattern is None else pattern,
         "fgcolor": "rgba(255,255,255,0.85)",
         "size": 7,
         "solidity": 0.25,
@@ -289,7 +291,7 @@ def _bars(x: Any, y: Any, name: str, style: int, *, numbers: bool = False) -> go
         text=[f"{value:.3g}" if np.isfinite(value) else "" for value in y] if numbers else None,
         textposition="outside" if numbers else None,
         name=name,
-        marker={"color": PALETTE[style], "pattern": pattern, "line": {"color": INK, "width": 0.5}},
+        marker={"color": PALETTE[style], "pattern": hatch, "line": {"color": INK, "width": 0.5}},
     )
 
 

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workbench.types import WorkbenchError
+from workbench.views.parameters import check_parameters, declarations, parse
+
+DECLARED = 'steps: int = 50\nrate: float | None = None\nname: str = "tiny"\nfast: bool = False\npreset: str = "default"'
+
+
+def notebook(injected: str = "", declared: str = DECLARED) -> dict[str, Any]:
+    """Globals of a notebook after its parameters cell and, in batch, the injected one."""
+    sources = ["", "import os\n%matplotlib inline", declared, *([f"# Parameters\n{injected}"] if injected else [])]
+    namespace: dict[str, Any] = {"In": sources, "other": 3}
+    exec("\n".join(source for source in sources[2:]), namespace)
+    return namespace
+
+
+def test_defaults_and_given_values_pass() -> None:
+    assert check_parameters(notebook())["steps"] == 50
+    found = check_parameters(notebook("steps = 5\nrate = 1"))
+    assert found["steps"] == 5
+    assert found["rate"] == 1.0
+    assert isinstance(found["rate"], float)
+
+
+@pytest.mark.parametrize(
+    ("injected", "sentence"),
+    [
+        ("stepz = 5", "'stepz' is no parameter of this notebook: did you mean 'steps'"),
+        ("zzz = 5", "expected one of fast, name, preset, rate, steps"),
+        ("steps = '5'", "steps='5' is not accepted: expected a whole number, got str"),
+        ("steps = 2.5", "expected a whole number, got float"),
+        ("steps = True", "expected a whole number, got bool"),
+        ("steps = None", "expected a whole number, got NoneType"),
+        ("rate = 'fast'", "expected a number or None, got str"),
+        ("name = 135", "expected text, got int"),
+        ("fast = 1", "expected true or false, got int"),
+        ("preset = 'smok'", "'smok' is no preset of this notebook: did you mean 'smoke'"),
+    ],
+)
+def test_wrong_parameters_are_refused(injected: str, sentence: str) -> None:
+    with pytest.raises(WorkbenchError, match=sentence):
+        check_parameters(notebook(injected), presets={"smoke": {"steps": 1}})
+
+
+def test_preset_yields_to_what_was_given() -> None:
+    namespace = notebook("preset = 'smoke'\nname = 'mine'")
+    check_parameters(namespace, presets={"smoke": {"steps": 1, "name": "small"}})
+    assert (namespace["steps"], namespace["name"]) == (1, "mine")
+
+
+def test_running_the_cells_again_uses_the_newest_declaration() -> None:
+    namespace = notebook()
+    namespace["In"].append(DECLARED.replace("50", "60"))
+    namespace["steps"] = 60
+    namespace["another_variable"] = "of the user"
+    assert check_parameters(namespace)["steps"] == 60
+
+
+def test_only_known_annotations_declare() -> None:
+    declared, given = declarations(["a: int = 1\nb: list = []\nc = 2", "# Parameters\na = 2\nc = 3"])
+    assert declared == {"a": "int"}
+    assert given == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "annotation", "value"),
+    [
+        ("5", "int", 5),
+        ("1e-3", "float", 1e-3),
+        ("none", "float | None", None),
+        ("0.1", "float | None", 0.1),
+        ("none", "str", "none"),
+        ("True", "bool", True),
+        ("no", "bool", False),
+        ("007", "str", "007"),
+        ("x", "None", "x"),
+    ],
+)
+def test_parse(text: str, annotation: str, value: Any) -> None:
+    assert parse("name", text, annotation) == value

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from workbench.views.progress import duration, follow, has_front_end, progress_line
+
+
+class Control:
+    """What `follow` asks of a control."""
+
+    status = "running"
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+        self.values: dict[str, Any] = {"phase": "acting", "step": 0, "steps": 4, "done": 3, "total": 8}
+
+    def progress(self) -> dict[str, Any]:
+        return self.values
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+class Training:
+    """A training that ends after some time, or when asked to stop."""
+
+    def __init__(self, seconds: float, error: Exception | None = None) -> None:
+        self.control, self.error = Control(), error
+        self.end = time.monotonic() + seconds
+
+    @property
+    def done(self) -> bool:
+        return self.control.stopped.is_set() or time.monotonic() > self.end
+
+    def wait(self, poll_s: float = 0.2) -> str:
+        if self.error:
+            raise self.error
+        return "summary"
+
+
+def test_lines() -> None:
+    values = {"phase": "acting", "step": 12, "steps": 50, "done": 14, "total": 32, "reward": 0.412, "eta_s": 125.2}
+    assert progress_line(values) == "step 12/50 · acting 14/32 · reward 0.41 · ETA 2 min 05 s"
+    assert progress_line({}, "idle") == "idle"
+    assert progress_line({"phase": "updating", "warning": "cut"}, "paused") == "paused · updating · warning: cut"
+    assert (
+        progress_line({"phase": "training", "step": 1, "steps": 2, "reward": None, "warning": None})
+        == "step 1/2 · training"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (75, "1 min 15 s"), (7260, "2 h 01 min")]
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_follow_writes_at_least_as_often_as_asked_and_returns_the_summary() -> None:
+    times: list[float] = []
+    started = time.monotonic()
+    assert follow(Training(1.3), every_s=0.3, write=lambda _: times.append(time.monotonic())) == "summary"
+    gaps = [b - a for a, b in zip([started, *times], times, strict=False)]
+    assert max(gaps) < 0.6
+    assert len(times) >= 3
+
+
+def test_follow_raises_the_error_of_the_thread() -> None:
+    with pytest.raises(ValueError, match="broken"):
+        follow(Training(0.1, ValueError("broken")), every_s=0.1, write=lambda _: None)
+
+
+def test_ctrl_c_stops_in_order_and_says_how_to_go_on() -> None:
+    training = Training(30)
+    lines: list[str] = []
+
+    def write(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        follow(training, every_s=0.1, write=write)
+    assert training.control.stopped.is_set()
+    assert any("stopping" in line for line in lines)
+
+
+def test_no_front_end_outside_a_kernel() -> None:
+    assert not has_front_end()
