@@ -1,0 +1,336 @@
+"""Sampling actions: prompts are read once each, their members decoded together, every row from a seed of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from workbench.agent.cache import SlotCache, bytes_per_token, supports_slots
+from workbench.agent.logprobs import split_head, tempered
+from workbench.agent.policy import Policy
+from workbench.types import Action, StopReason, WorkbenchError
+
+OnFinish = Callable[[int, int, Action], None]
+"""Called with (prompt index, member index, action) as soon as a row ends."""
+
+MAX_ROWS = 128
+"""Rows decoded side by side; the rest wait for a free slot."""
+PREFILL_TOKENS = 8192
+"""Padded prompt tokens of one prefill forward."""
+CACHE_BYTES = 2**30
+"""Keys and values held at once on a CPU; on a GPU a quarter of its memory."""
+
+
+class Generator(Protocol):
+    """What a rollout asks of a sampling back-end; it says nothing of where the model runs."""
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        n: int,
+        *,
+        temperature: float,
+        max_new_tokens: int,
+        seeds: Sequence[Sequence[int]],
+        on_finish: OnFinish | None = None,
+        greedy: bool = False,
+    ) -> list[list[Action]]:
+        """`n` actions for each prompt, [prompt][member]; `seeds[prompt][member]` alone decides what is drawn."""
+        ...
+
+
+class HFGenerator:
+    """Samples from the policy's own transformers model, in this process.
+
+    Sampling is from softmax(logits / temperature), whole: no top-k, top-p, min-p or repetition penalty, whatever a
+    checkpoint's generation config says. No key or value outlives a call, so new weights never meet old ones.
+    """
+
+    def __init__(self, policy: Policy, *, max_rows: int = MAX_ROWS) -> None:
+        self.policy = policy
+        self.max_rows = max_rows
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        n: int,
+        *,
+        temperature: float,
+        max_new_tokens: int,
+        seeds: Sequence[Sequence[int]],
+        on_finish: OnFinish | None = None,
+        greedy: bool = False,
+    ) -> list[list[Action]]:
+        """Sample `n` actions for each prompt.
+
+        Row (i, j) takes its t-th token where the cumulative distribution passes the t-th uniform number of a generator
+        seeded by `seeds[i][j]`; so it does not depend on its neighbours, up to rounding. `greedy` takes the likeliest
+        token instead. The stop token, when one is sampled, is the last of `token_ids`. `sampler_logprobs` are
+        log_softmax(logits / temperature) in fp32. Raises `WorkbenchError` for prompts that are empty or too long for
+        the model, and when the model returns NaN; `ValueError` when `seeds` is not [len(prompts)][n].
+        """
+        if len(seeds) != len(prompts) or any(len(row) != n for row in seeds):
+            raise ValueError(f"seeds must be [{len(prompts)}][{n}]")
+        self._check(prompts, max_new_tokens)
+        rows = [
+            _Row(i, j, prompt, _uniforms(seeds[i][j], max_new_tokens))
+            for i, prompt in enumerate(prompts)
+            for j in range(n)
+        ]
+        session = _Session(self.policy, temperature, max_new_tokens, greedy, on_finish)
+        model = _inner(self.policy.model)
+        with torch.inference_mode(), evaluating(self.policy.model):
+            if supports_slots(model):
+                _decode_in_slots(session, rows, self._slots(model, rows, max_new_tokens))
+            else:
+                _decode_by_prompt(session, rows, self.max_rows)
+        actions = iter(session.actions[row.prompt_index, row.member] for row in rows)
+        return [[next(actions) for _ in range(n)] for _ in prompts]
+
+    def _slots(self, model: Any, rows: Sequence[_Row], max_new_tokens: int) -> int:
+        """Rows to decode side by side: as many as there are, within `max_rows` and the memory for keys and values."""
+        device = self.policy.device
+        budget = torch.cuda.get_device_properties(device).total_memory // 4 if device.type == "cuda" else CACHE_BYTES
+        length = max((len(row.prompt) for row in rows), default=0) + max_new_tokens
+        return max(1, min(self.max_rows, len(rows), budget // (length * bytes_per_token(model))))
+
+    def _check(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
+        longest = max((len(prompt) for prompt in prompts), default=1)
+        limit = self.policy.max_positions
+        if limit is not None and longest + max_new_tokens > limit:
+            raise WorkbenchError(
+                f"a prompt of {longest} tokens and max_completion_tokens={max_new_tokens} exceed the {limit} positions "
+                "of the model: lower max_prompt_tokens or max_completion_tokens."
+            )
+        if any(len(prompt) == 0 for prompt in prompts):
+            raise WorkbenchError("a prompt has no tokens: expected at least one, check the chat template.")
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode (which also switches gradient checkpointing off), each module's own mode restored on exit."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _inner(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _uniforms(seed: int, count: int) -> list[float]:
+    return torch.rand(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
+
+
+def choose(logits: Tensor, uniforms: Tensor, temperature: float, greedy: bool = False) -> tuple[Tensor, Tensor]:
+    """One token per row of logits [R, V] by inverse CDF at `uniforms` [R] in [0, 1), and its log-probability.
+
+    Returns ([R] int64, [R] fp32). The sum is in fp64 where the device has it, and a token of probability 0 is never
+    taken.
+    """
+    logprobs = torch.log_softmax(tempered(logits, temperature), dim=-1)
+    if greedy:
+        tokens = logprobs.argmax(-1)
+    else:
+        wide = torch.float32 if logits.device.type == "mps" else torch.float64
+        cumulative = logprobs.exp().to(wide).cumsum(-1)
+        total = cumulative[:, -1:]
+        below = torch.nextafter(total, torch.zeros_like(total))
+        target = torch.minimum(uniforms.to(wide).unsqueeze(1) * total, below)
+        tokens = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_(max=logits.shape[-1] - 1)
+    return tokens, logprobs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+
+
+@dataclass(eq=False, slots=True)
+class _Row:
+    """One action being sampled."""
+
+    prompt_index: int
+    member: int
+    prompt: Sequence[int]
+    uniforms: list[float]
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """Positions whose keys and values are known: all but the newest token."""
+        return len(self.prompt) + len(self.tokens) - 1
+
+
+@dataclass(eq=False)
+class _Session:
+    """One call of `generate`: its settings, and the actions finished so far."""
+
+    policy: Policy
+    temperature: float
+    max_new_tokens: int
+    greedy: bool
+    on_finish: OnFinish | None
+    actions: dict[tuple[int, int], Action] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.parts = split_head(self.policy.model)
+        self.stop = frozenset(self.policy.stop_ids)
+
+    def logits(self, last: Tensor | None, **inputs: Any) -> Tensor:
+        """Logits [B, V] after position `last` [B] of each row (None: the only one), filling the cache given."""
+        if self.parts is None:
+            keep = 0 if last is not None else 1
+            out = self.policy.model(use_cache=True, logits_to_keep=keep, **inputs).logits
+            return out[:, -1] if last is None else out[torch.arange(len(out), device=out.device), last]
+        backbone, head = self.parts
+        hidden = backbone(use_cache=True, **inputs).last_hidden_state
+        return head(hidden[:, -1] if last is None else hidden[torch.arange(len(hidden), device=hidden.device), last])
+
+    def extend(self, rows: Sequence[_Row], logits: Tensor) -> list[bool]:
+        """Sample one token for each row from logits [len(rows), V]; True where that ended the row."""
+        uniforms = torch.tensor([row.uniforms[len(row.tokens)] for row in rows], dtype=torch.float64)
+        if logits.device.type != "mps":
+            uniforms = uniforms.to(logits.device)
+        tokens, logprobs = choose(logits, uniforms, self.temperature, self.greedy)
+        ended = []
+        for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
+            if logprob != logprob or logprob == float("-inf"):
+                raise WorkbenchError(
+                    f"the policy returned NaN or infinite logits at version {self.policy.version}: its weights have "
+                    "diverged, go back to an earlier checkpoint with a lower learning_rate."
+                )
+            row.tokens.append(token)
+            row.logprobs.append(logprob)
+            ended.append(token in self.stop or len(row.tokens) >= self.max_new_tokens)
+        for row, end in zip(rows, ended, strict=True):
+            if end:
+                self._finish(row)
+        return ended
+
+    def _finish(self, row: _Row) -> None:
+        action = Action(
+            text=self.policy.decode(row.tokens),
+            token_ids=tuple(row.tokens),
+            sampler_logprobs=tuple(row.logprobs),
+            policy_version=self.policy.version,
+            stop_reason=StopReason.EOS if row.tokens[-1] in self.stop else StopReason.LENGTH,
+        )
+        self.actions[row.prompt_index, row.member] = action
+        if self.on_finish is not None:
+            self.on_finish(row.prompt_index, row.member, action)
+
+    def tensor(self, values: Sequence[Any]) -> Tensor:
+        return torch.tensor(values, device=self.policy.device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefilled:
+    """A prompt that has been read: its row in a cache of several prompts, and the logits [V] after it."""
+
+    cache: DynamicCache
+    row: int
+    logits: Tensor
+
+
+def _prefill(session: _Session, prompts: Sequence[Sequence[int]]) -> list[_Prefilled]:
+    """Read prompts together, right-padded: causality hides the filler, so no mask is needed."""
+    width = max(len(prompt) for prompt in prompts)
+    pad = session.policy.pad_id
+    ids = session.tensor([[*prompt, *[pad] * (width - len(prompt))] for prompt in prompts])
+    cache = DynamicCache(config=_inner(session.policy.model).config.get_text_config())
+    last = session.tensor([len(prompt) - 1 for prompt in prompts])
+    logits = session.logits(last, input_ids=ids, cache=cache)
+    return [_Prefilled(cache, row, logits[row]) for row in range(len(prompts))]
+
+
+def _decode_in_slots(session: _Session, rows: Sequence[_Row], capacity: int) -> None:
+    """Continuous batching: a finished row's slot is closed by the last row, free slots are filled from the queue."""
+    queue = deque(rows)
+    length = max((len(row.prompt) for row in rows), default=0) + session.max_new_tokens
+    read: dict[int, _Prefilled] = {}
+    cache: SlotCache | None = None
+    active: list[_Row] = []
+    while queue or active:
+        free = capacity - len(active)
+        if queue and (not active or free >= max(1, capacity // 4)):
+            new = [queue.popleft() for _ in range(min(free, len(queue)))]
+            _read_prompts(session, new, read)
+            starts = [read[row.prompt_index] for row in new]
+            ended = session.extend(new, torch.stack([start.logits for start in starts]))
+            if cache is None:
+                cache = SlotCache(capacity, length, starts[0].cache)
+            kept = [(row, start) for row, start, end in zip(new, starts, ended, strict=True) if not end]
+            _fill(cache, active, kept)
+            waiting = {row.prompt_index for row in queue}
+            read = {index: start for index, start in read.items() if index in waiting}
+            continue
+        assert cache is not None
+        _step(session, cache, active)
+
+
+def _read_prompts(session: _Session, new: Sequence[_Row], read: dict[int, _Prefilled]) -> None:
+    """Prefill the prompts of new rows that have not been read yet, a bounded number of padded tokens at a time."""
+    unread = {row.prompt_index: row.prompt for row in new if row.prompt_index not in read}
+    order = sorted(unread, key=lambda index: len(unread[index]))
+    while order:
+        part = [order.pop()]
+        while order and (len(part) + 1) * len(unread[part[0]]) <= PREFILL_TOKENS:
+            part.append(order.pop())
+        read.update(zip(part, _prefill(session, [unread[index] for index in part]), strict=True))
+
+
+def _fill(cache: SlotCache, active: list[_Row], kept: Sequence[tuple[_Row, _Prefilled]]) -> None:
+    """Give rows their slots behind the active ones, one copy per prefilled cache."""
+    by_cache: dict[int, list[tuple[_Row, _Prefilled]]] = {}
+    for row, start in kept:
+        by_cache.setdefault(id(start.cache), []).append((row, start))
+    for part in by_cache.values():
+        slots = range(len(active), len(active) + len(part))
+        cache.write(slots, part[0][1].cache, [start.row for _, start in part], [row.length for row, _ in part])
+        active.extend(row for row, _ in part)
+
+
+def _step(session: _Session, cache: SlotCache, active: list[_Row]) -> None:
+    """One token for every active row; rows that end leave, the last row taking the slot."""
+    lengths = [row.length for row in active]
+    positions = session.tensor(lengths)
+    mask = cache.open(positions, max(lengths) + 1)
+    ids = session.tensor([row.tokens[-1] for row in active]).unsqueeze(1)
+    inputs = {"input_ids": ids, "position_ids": positions.unsqueeze(1), "attention_mask": mask, "cache": cache}
+    ended = session.extend(active, session.logits(None, **inputs))
+    for slot in reversed([slot for slot, end in enumerate(ended) if end]):
+        last = active.pop()
+        if slot < len(active):
+            cache.move(len(active), slot, last.length)
+            active[slot] = last
+
+
+def _decode_by_prompt(session: _Session, rows: Sequence[_Row], max_rows: int) -> None:
+    """For any other architecture: the members of one prompt at a time, equally long, in transformers' own cache."""
+    groups: dict[int, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(row.prompt_index, []).append(row)
+    parts = [group[i : i + max_rows] for group in groups.values() for i in range(0, len(group), max_rows)]
+    for part in parts:
+        start = _prefill(session, [part[0].prompt])[0]
+        start.cache.batch_repeat_interleave(len(part))
+        logits = start.logits.expand(len(part), -1)
+        active = part
+        while active:
+            ended = session.extend(active, logits)
+            if any(ended):
+                alive = [i for i, end in enumerate(ended) if not end]
+                active = [active[i] for i in alive]
+                if not active:
+                    break
+                start.cache.batch_select_indices(session.tensor(alive))
+            ids = session.tensor([row.tokens[-1] for row in active]).unsqueeze(1)
+            logits = session.logits(None, input_ids=ids, cache=start.cache)

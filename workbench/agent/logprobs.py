@@ -1,0 +1,163 @@
+"""Log-probabilities of sampled completions, with gradient, without ever holding [batch, length, vocab]."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+log = logging.getLogger(__name__)
+
+Row = tuple[Sequence[int], Sequence[int]]
+"""(prompt ids, completion ids) of one sample."""
+
+CHUNK_ELEMENTS = 2**24
+"""Logits that one chunk holds (64 MB in fp32): tokens of a chunk = this / vocabulary size."""
+
+_plain_heads: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+"""Model → is its output exactly head(backbone)? A memory of `split_head`, asked once per model."""
+
+
+def completion_logprobs(
+    model: Any,
+    rows: Sequence[Row],
+    temperature: float,
+    *,
+    pad_id: int = 0,
+    entropy: bool = False,
+    chunk_tokens: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """log_softmax(logits / temperature) of each completion token, given its prompt and the tokens before it.
+
+    Rows are right-padded with `pad_id` to the longest; which id that is changes nothing, since masks come from
+    lengths. A causal model never looks to the right, so the filler needs no attention mask, and the fast causal
+    kernels apply. Only completion positions go through the output head, `chunk_tokens` at a time (default: 2^24 logits
+    a chunk); a chunk's logits are dropped after use and recomputed in the backward pass. The caller sees to it that
+    dropout is off (`load_policy` does).
+
+    Returns (logprobs, mask, entropy): [R, C] fp32 in nats, with gradient where the model has one, 0 where masked;
+    [R, C] bool, True on completion tokens; [R, C] fp32 without gradient, the entropy of softmax(logits / temperature)
+    at each position, or None unless asked for. C is the longest completion. Raises `ValueError` for an empty prompt.
+    """
+    if any(len(prompt) == 0 for prompt, _ in rows):
+        raise ValueError("a row has an empty prompt: nothing predicts its first token")
+    device = next(model.parameters()).device
+    lengths = [len(completion) for _, completion in rows]
+    mask = torch.arange(max(lengths, default=0)) < torch.tensor(lengths, dtype=torch.long).unsqueeze(1)
+    mask = mask.to(device)
+    if not any(lengths):
+        zeros = torch.zeros(mask.shape, device=device)
+        return zeros, mask, zeros.clone() if entropy else None
+    ids = _padded(rows, pad_id).to(device)
+    row_of = torch.tensor([r for r, c in enumerate(lengths) for _ in range(c)], device=device)
+    position = torch.tensor([len(p) - 1 + i for p, c in rows for i in range(len(c))], device=device)
+    targets = torch.tensor([token for _, completion in rows for token in completion], device=device)
+
+    head, states = _states(model, ids, row_of, position)  # [N, d], or [N, V] when there is no separate head
+    values, entropies = _selected(head, states, targets, temperature, entropy, chunk_tokens)
+    empty = torch.zeros(mask.shape, device=device)
+    scattered = empty.masked_scatter(mask, values)
+    return scattered, mask, empty.masked_scatter(mask, entropies) if entropy else None
+
+
+def _padded(rows: Sequence[Row], pad_id: int) -> Tensor:
+    """[R, longest prompt + completion] ids, int64, right-padded."""
+    width = max(len(prompt) + len(completion) for prompt, completion in rows)
+    return torch.tensor([[*p, *c, *[pad_id] * (width - len(p) - len(c))] for p, c in rows])
+
+
+def _states(model: Any, ids: Tensor, row_of: Tensor, position: Tensor) -> tuple[nn.Module | None, Tensor]:
+    """The output head and the states [N, d] before it at the wanted positions; (None, logits [N, V]) without one."""
+    parts = split_head(model)
+    if parts is None:
+        first = int(position.min())
+        logits = model(input_ids=ids, use_cache=False, logits_to_keep=ids.shape[1] - first).logits
+        return None, logits[row_of, position - first]
+    backbone, head = parts
+    hidden = backbone(input_ids=ids, use_cache=False).last_hidden_state
+    return head, hidden[row_of, position]
+
+
+def _selected(
+    head: nn.Module | None,
+    states: Tensor,
+    targets: Tensor,
+    temperature: float,
+    entropy: bool,
+    chunk_tokens: int | None,
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities [N] of `targets`, and entropies [N] (empty unless asked for), chunk by chunk."""
+    if chunk_tokens is None:
+        vocabulary = states.shape[-1] if head is None else int(getattr(head, "out_features", 2**17))
+        chunk_tokens = max(1, CHUNK_ELEMENTS // vocabulary)
+    values, entropies = [], []
+    recompute = torch.is_grad_enabled() and states.requires_grad
+    for part, wanted in zip(states.split(chunk_tokens), targets.split(chunk_tokens), strict=True):
+        arguments = (head, part, wanted, temperature, entropy)
+        if recompute:
+            value, spread = checkpoint(_chunk, *arguments, use_reentrant=False, preserve_rng_state=False)
+        else:
+            value, spread = _chunk(*arguments)
+        values.append(value)
+        entropies.append(spread)
+    return torch.cat(values), torch.cat(entropies)
+
+
+def _chunk(
+    head: nn.Module | None, states: Tensor, targets: Tensor, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor]:
+    logits = tempered(states if head is None else head(states), temperature)
+    total = torch.logsumexp(logits, dim=-1)
+    values = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - total
+    if not entropy:
+        return values, values.new_zeros(0)
+    with torch.no_grad():
+        probabilities = torch.exp(logits - total.unsqueeze(-1))
+        # 0 · log 0 = 0: a token of probability 0 may have logit -inf.
+        spread = total - (probabilities * logits.masked_fill(probabilities == 0, 0)).sum(-1)
+    return values, spread
+
+
+def tempered(logits: Tensor, temperature: float) -> Tensor:
+    """Logits in fp32 divided by the temperature: the one place where it is applied, for sampler and trainer."""
+    logits = logits.float()
+    return logits if temperature == 1 else logits / temperature
+
+
+def split_head(model: Any) -> tuple[nn.Module, nn.Module] | None:
+    """(backbone, output head) of a causal LM such that its logits are head(backbone); peft wrappers are seen through.
+
+    None for families that do more to their logits (scaling, soft-capping) or hide their head: then the whole model
+    has to run. Which it is is found by running both ways on a few tokens, bit for bit, once per model.
+    """
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    backbone, head = getattr(inner, "base_model", inner), inner.get_output_embeddings()
+    if head is None or backbone is inner:
+        return None
+    if model not in _plain_heads:
+        _plain_heads[model] = _is_plain(inner, backbone, head)
+        if not _plain_heads[model]:
+            log.info(
+                "%s changes its logits after the head: log-probabilities run the whole model", type(inner).__name__
+            )
+    return (backbone, head) if _plain_heads[model] else None
+
+
+@torch.no_grad()
+def _is_plain(inner: Any, backbone: nn.Module, head: nn.Module) -> bool:
+    ids = torch.arange(
+        min(8, inner.config.get_text_config().vocab_size), device=next(inner.parameters()).device
+    ).unsqueeze(0)
+    modes = {module: module.training for module in inner.modules()}
+    inner.eval()
+    try:
+        whole = inner(input_ids=ids, use_cache=False).logits
+        return torch.equal(whole, head(backbone(input_ids=ids, use_cache=False).last_hidden_state))
+    finally:
+        for module, training in modes.items():
+            module.training = training
