@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ def filesystem_type(path: Path, mounts: str) -> str:
         fields = line.split()
         if len(fields) < 3:
             continue
-        point = Path(fields[1].encode().decode("unicode_escape"))  # a space in a mount point is written \040
+        point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[1]))  # \040 is a space
         if len(point.parts) >= best and path.is_relative_to(point):
             best, found = len(point.parts), fields[2]
     return found

@@ -6,6 +6,7 @@ Each function takes a connection whose row_factory is sqlite3.Row, and sees one 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -21,7 +22,9 @@ def metrics(connection: sqlite3.Connection, since: int) -> pd.DataFrame:
     """One row per step from `since` on: step, at, then the metrics; NaN where a step has none."""
     connection.execute("BEGIN")  # both queries see the same moment
     steps = connection.execute("SELECT step, at FROM steps WHERE step >= ? ORDER BY step", (since,)).fetchall()
-    cells = connection.execute("SELECT step, name, value FROM metrics WHERE step >= ?", (since,)).fetchall()
+    cells = connection.execute(
+        "SELECT step, name, value FROM metrics WHERE step >= ? ORDER BY rowid", (since,)
+    ).fetchall()
     frame = pd.DataFrame([tuple(row) for row in steps], columns=["step", "at"])
     position = {row["step"]: n for n, row in enumerate(steps)}
     names = dict.fromkeys(row["name"] for row in cells)
@@ -37,23 +40,14 @@ def turns(connection: sqlite3.Connection, step: int | None, tokens: bool) -> pd.
     columns = [c for c in TURN_COLUMNS if tokens or c not in ("token_ids", "sampler_logprobs")]
     where, values = ("", ()) if step is None else ("WHERE step = ?", (step,))
     query = f"SELECT {', '.join(columns)} FROM turns {where} ORDER BY step, position, member"
-    frame = pd.DataFrame([tuple(row) for row in connection.execute(query, values)], columns=columns)
-    for name in ("text", "reason", "code", "stdout", "stderr"):
-        frame[name] = _objects(frame, [cell_text(cell) for cell in frame[name]])
-    frame["components"] = _objects(frame, [load(cell) if cell else {} for cell in frame["components"]])
-    if tokens:
-        frame["token_ids"] = _objects(frame, [database.cell_ids(c) for c in frame["token_ids"]])
-        frame["sampler_logprobs"] = _objects(frame, [database.cell_floats(c) for c in frame["sampler_logprobs"]])
-    return frame
+    return _frame(columns, connection.execute(query, values))
 
 
 def states(connection: sqlite3.Connection) -> pd.DataFrame:
     """One row per state, columns STATE_COLUMNS, in order of the step that first had it."""
-    rows = connection.execute(f"SELECT {', '.join(STATE_COLUMNS)} FROM states ORDER BY step, rowid")
-    frame = pd.DataFrame([tuple(row) for row in rows], columns=STATE_COLUMNS)
-    for name in ("code", "error", "output"):
-        frame[name] = _objects(frame, [cell_text(cell) for cell in frame[name]])
-    return frame
+    return _frame(
+        STATE_COLUMNS, connection.execute(f"SELECT {', '.join(STATE_COLUMNS)} FROM states ORDER BY step, rowid")
+    )
 
 
 def groups(connection: sqlite3.Connection, step: int) -> list[Group]:
@@ -85,6 +79,20 @@ def knob_events(connection: sqlite3.Connection) -> pd.DataFrame:
     return pd.DataFrame([[event.get(name) for name in names] for event in events], columns=names, dtype=object)
 
 
-def _objects(frame: pd.DataFrame, values: list[Any]) -> pd.Series:
-    # dtype object: pandas' own string type refuses lone surrogates
-    return pd.Series(values, index=frame.index, dtype=object)
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("text", "reason", "code", "stdout", "stderr", "error", "output"), cell_text),
+    "components": lambda cell: load(cell) if cell else {},
+    "token_ids": database.cell_ids,
+    "sampler_logprobs": database.cell_floats,
+}
+"""How the cells of a column are read, where they are not values as they stand."""
+
+
+def _frame(columns: Sequence[str], rows: Iterable[sqlite3.Row]) -> pd.DataFrame:
+    cells = list(zip(*rows, strict=True)) or [() for _ in columns]
+    # Read cells are of dtype object: pandas' own string type refuses lone surrogates.
+    data = {
+        name: pd.Series([_READ[name](cell) for cell in column], dtype=object) if name in _READ else column
+        for name, column in zip(columns, cells, strict=True)
+    }
+    return pd.DataFrame(data, columns=list(columns))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -337,10 +338,10 @@ class Run:
 
 
 def _refuse_taken(path: Path) -> None:
-    if path.exists() and not path.is_dir():
+    if os.path.isfile(path):
         raise WorkbenchError(f"'{path}' is a file: a run needs a folder, choose another, --run DIR.")
     try:
-        names = {child.name for child in path.iterdir()} if path.exists() else set()
+        names = {child.name for child in path.iterdir()} if os.path.exists(path) else set()
     except OSError as error:
         raise writing(path, error) from None
     if "config.json" in names:
@@ -374,13 +375,13 @@ def _check_format(path: Path, found: Any) -> None:
 
 def _read_config(path: Path) -> tuple[Config, dict[str, Any], str]:
     file = path / "config.json"
-    if path.exists() and not path.is_dir():
+    if os.path.isfile(path):
         raise WorkbenchError(f"'{path}' is a file: expected the folder of a run.")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         found = content["format"]
     except FileNotFoundError:
-        what = "has no config.json" if path.exists() else "does not exist"
+        what = "has no config.json" if os.path.exists(path) else "does not exist"
         raise WorkbenchError(f"'{path}' is no run, it {what}: expected a folder made by `workbench train`.") from None
     except (ValueError, KeyError, TypeError) as error:
         raise WorkbenchError(f"'{file}' cannot be read ({error}): expected the file that the run wrote.") from None

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.folder import filesystem_type, refuse_network, write_file
+from workbench.types import WorkbenchError
+
+MOUNTS = """\
+/dev/vda / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+tmpfs /home/local tmpfs rw 0 0
+//box/share /mnt/my\\040share cifs rw 0 0
+user@host: /mnt/ssh fuse.sshfs rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/data/run", "ext4"),
+        ("/homework/run", "ext4"),
+        ("/home/me/run", "nfs4"),
+        ("/home/local/run", "tmpfs"),
+        ("/mnt/my share/run", "cifs"),
+        ("/mnt/ssh", "fuse.sshfs"),
+    ],
+)
+def test_the_innermost_mount_counts(path: str, kind: str) -> None:
+    assert filesystem_type(Path(path), MOUNTS) == kind
+
+
+def test_network_file_systems_are_refused() -> None:
+    refuse_network(Path("/data/run"), MOUNTS)
+    with pytest.raises(WorkbenchError, match=r"network file system \(nfs4\).*local disk"):
+        refuse_network(Path("/home/me/run"), MOUNTS)
+
+
+def test_the_machine_itself_is_readable(tmp_path: Path) -> None:
+    refuse_network(tmp_path)
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    write_file(tmp_path / "a", "one")
+    write_file(tmp_path / "a", "two")
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "two"
