@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
+
+from workbench.config import Config
+from workbench.run import Run
+from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict
 
 ATTACK = "print('</script><script>alert(1)</script><img src=x onerror=alert(2)>')"
 
@@ -78,6 +86,11 @@ def metrics() -> pd.DataFrame:
 
 
 @pytest.fixture
+def table_of() -> Callable[[int], pd.DataFrame]:
+    return make_metrics
+
+
+@pytest.fixture
 def turns() -> pd.DataFrame:
     return make_turns(20)
 
@@ -89,3 +102,58 @@ def measured() -> tuple[dict, dict]:
         return {**values, "tasks": {"iris": dict(values), "wine": {**values, "position": None}}}
 
     return one(0.25, 0.2, {"syntax": 30, "text_columns": 18}), one(0.9, 0.6, {"syntax": 4, "timeout": 2})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """A run folder with three steps of one group each, two of four actions valid in the last."""
+    run = Run.create(tmp_path / "run", Config(steps=5), {"isolation_level": "A", "torch": "2.13"})
+    for step in (1, 2, 3):
+        row = make_metrics(3).drop(columns=["at"]).iloc[step - 1].dropna().to_dict()
+        run.commit(step, groups=[make_group(step)], metrics={k: v for k, v in row.items() if k != "step"})
+    yield run
+    run.close()
+
+
+def make_group(step: int) -> Group:
+    state = State("iris", Kind.DRAFT)
+    turns = []
+    for member in range(4):
+        valid = member < step - 1
+        text = f"```python\n# {step} {member}\n{ATTACK}\n```"
+        action = Action(text, (1, 2), (-0.5, -0.5), step - 1, StopReason.EOS)
+        feedback = Feedback(
+            Verdict.OK if valid else Verdict.RUNTIME_ERROR,
+            text,
+            failure=None if valid else "syntax",
+            reason=None if valid else "SyntaxError: <b>bad</b>",
+            score=0.8 if valid else None,
+        )
+        turns.append(Turn(state, action, feedback, Reward(0.6 if valid else 0.05, {"valid": float(valid)}), "g", "t"))
+    return Group(f"g{step}", state, (1, 2, 3), tuple(turns))
+
+
+class Messages:
+    """Counts what would go to a front end."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def updates(self) -> list[dict[str, Any]]:
+        return [message for message in self.sent if message.get("method") == "update"]
+
+
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
+    """Replaces the channel between widgets and front end by one that counts."""
+    import comm
+    from comm.base_comm import BaseComm
+
+    found = Messages()
+
+    class Counting(BaseComm):
+        def publish_msg(self, msg_type: str, data: Any = None, **_: Any) -> None:
+            found.sent.append({"type": msg_type, **(data or {})})
+
+    monkeypatch.setattr(comm, "create_comm", lambda *args, **kwargs: Counting(*args, **kwargs))
+    return found

@@ -178,7 +178,7 @@ def _axes(panel: _Panel) -> Iterable[str]:
         yield _text(left - 6, y + 4, _number(value), size=11, anchor="end")
     if panel.categories:
         every = max(1, math.ceil(sum(len(name) + 2 for name in panel.categories) * 6.2 / width))
-        labels = [(index, name) for index, name in enumerate(panel.categories) if index % every == 0]
+        labels = [(float(at), name) for at, name in enumerate(panel.categories) if at % every == 0]
     else:
         whole = all(value == int(value) for value in panel.x_range) or panel.x_range[1] - panel.x_range[0] > 4
         labels = [
