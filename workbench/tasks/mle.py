@@ -1,0 +1,273 @@
+"""An ML-engineering task: a folder with public files, hidden answers, and a frozen board; and how it is graded.
+
+    config.yaml  description.md  leaderboard.csv  public/{train,test,sample_submission}.csv  private/answers.csv
+
+`answers.csv` holds the id, the target columns, and `split`: training reads the rows `reward`, medals the rows `final`.
+A submission is judged valid or not on all of its rows, whichever split is scored.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from workbench.tasks.leaderboard import Thresholds, above_median, better, medal, read_leaderboard, thresholds
+from workbench.tasks.metrics import METRICS, Metric
+from workbench.tasks.submission import BadSubmission, Form, canonical_id, parse
+from workbench.types import WorkbenchError
+
+Split = Literal["reward", "final"]
+SPLITS: tuple[Split, ...] = ("reward", "final")
+FILES = (
+    "config.yaml",
+    "description.md",
+    "leaderboard.csv",
+    "public/train.csv",
+    "public/test.csv",
+    "public/sample_submission.csv",
+    "private/answers.csv",
+)
+SIZE_FACTOR = 20
+"""A submission may be this many times as large as the sample (and always 1 MB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MleTask:
+    """What the workbench knows of a task. Answers are read when grading and never held here."""
+
+    id: str
+    folder: Path
+    metric: Metric
+    higher_is_better: bool
+    id_column: str
+    target_columns: tuple[str, ...]
+    """Columns of a submission besides the id: the target, or for `logloss` one per class."""
+    train_target: str
+    """The target's column in train.csv."""
+    classes: tuple[str, ...]
+    """Labels in the order of their codes (F1: the positive one last; QWK: ascending); empty for numbers."""
+    description: str
+    source: str
+    licence: str
+    seed: int
+    dummy_score: dict[Split, float]
+    """The best score that a constant reaches on the split's rows, knowing them."""
+    thresholds: Thresholds
+    scores: tuple[float, ...]
+    """The board, best first; scored on the rows `final`."""
+
+    @property
+    def public_dir(self) -> Path:
+        """Folder with train.csv, test.csv and sample_submission.csv: all that an agent's script may read."""
+        return self.folder / "public"
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """`score` rounded to 5 decimals, or the `reason` why there is none."""
+
+    score: float | None
+    reason: str | None
+
+
+def load_task(folder: Path | str) -> MleTask:
+    """Read a task folder.
+
+    Raises WorkbenchError when a file or a setting is missing or wrong.
+    """
+    folder = Path(folder).resolve()
+    for name in FILES:
+        if not (folder / name).is_file():
+            raise WorkbenchError(f"'{folder}' is no task folder: '{name}' is missing; a task has {', '.join(FILES)}.")
+    config = read_config(folder)
+    metric = METRICS[config["metric"]]
+    scores = read_leaderboard(folder / "leaderboard.csv")
+    task = MleTask(
+        id=str(config["id"]),
+        folder=folder,
+        metric=metric,
+        higher_is_better=config["higher_is_better"],
+        id_column=str(config["id_column"]),
+        target_columns=tuple(map(str, config["target_columns"])),
+        train_target=str(config["train_target"]),
+        classes=tuple(map(str, config.get("classes") or ())),
+        description=(folder / "description.md").read_text(encoding="utf-8"),
+        source=str(config["source"]),
+        licence=str(config["licence"]),
+        seed=int(config["seed"]),
+        dummy_score={split: float(config["dummy_score"][split]) for split in SPLITS},
+        thresholds=thresholds(scores),
+        scores=scores,
+    )
+    if not better(task.thresholds.gold, max_dummy(task), task.higher_is_better):
+        raise WorkbenchError(
+            f"The gold threshold {task.thresholds.gold} of task '{task.id}' is not better than its constant score "
+            f"{max_dummy(task)}: mend leaderboard.csv or dummy_score in '{folder / 'config.yaml'}'."
+        )
+    return task
+
+
+def max_dummy(task: MleTask) -> float:
+    """The better of the two constant scores."""
+    return (max if task.higher_is_better else min)(task.dummy_score.values())
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """`config.yaml` of a task folder, its settings checked by name and kind.
+
+    Raises WorkbenchError.
+    """
+    path = folder / "config.yaml"
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise WorkbenchError(f"'{path}' is no YAML file: {' '.join(str(error).split())}.") from None
+    if not isinstance(config, dict):
+        raise WorkbenchError(f"'{path}' holds no settings: expected `name: value` lines.")
+    needed = ("id", "metric", "higher_is_better", "id_column", "target_columns", "train_target", "source", "licence")
+    for name in (*needed, "seed", "dummy_score"):
+        if name not in config:
+            raise WorkbenchError(f"'{name}' is missing in '{path}': add it.")
+    metric = METRICS.get(str(config["metric"]))
+    if metric is None:
+        raise WorkbenchError(
+            f"metric '{config['metric']}' in '{path}' is unknown: expected one of {', '.join(METRICS)}."
+        )
+    if config["higher_is_better"] is not metric.higher_is_better:
+        raise WorkbenchError(
+            f"higher_is_better={config['higher_is_better']} in '{path}' contradicts the metric {metric.name}: "
+            f"write {str(metric.higher_is_better).lower()}."
+        )
+    _check_shapes(config, metric, path)
+    return config
+
+
+def _check_shapes(config: dict[str, Any], metric: Metric, path: Path) -> None:
+    columns, classes, dummy = config["target_columns"], config.get("classes") or [], config["dummy_score"]
+    if not isinstance(columns, list) or not columns or (metric.name != "logloss" and len(columns) != 1):
+        raise WorkbenchError(
+            f"target_columns={columns!r} in '{path}': expected a list of one column (logloss: one per class)."
+        )
+    if metric.wants == "label" and (not isinstance(classes, list) or len(classes) < 2):
+        raise WorkbenchError(f"classes={classes!r} in '{path}': expected a list of the labels in order, two or more.")
+    if metric.name == "f1" and len(classes) != 2:
+        raise WorkbenchError(f"classes={classes!r} in '{path}': expected two labels for f1, the positive one last.")
+    numbers = isinstance(dummy, dict) and all(isinstance(dummy.get(split), int | float) for split in SPLITS)
+    if not numbers or not all(math.isfinite(dummy[split]) for split in SPLITS):
+        raise WorkbenchError(f"dummy_score={dummy!r} in '{path}': expected finite numbers for reward and final.")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The hidden truth of a task, read once."""
+
+    form: Form
+    truth: NDArray[np.float64]
+    """[answers, target columns]: numbers, class codes, or one-hot rows."""
+    rows: dict[Split, NDArray[np.int64]]
+
+
+def answers(task: MleTask) -> Answers:
+    """The parsed answers of a task, cached until the file changes.
+
+    Raises WorkbenchError when `private/answers.csv` does not fit the task.
+    """
+    stat = (task.folder / "private" / "answers.csv").stat()
+    key = (task.id_column, task.target_columns, task.classes, task.metric.name)
+    return _answers(task.folder, key, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=256)
+def _answers(folder: Path, key: tuple[str, tuple[str, ...], tuple[str, ...], str], mtime_ns: int, size: int) -> Answers:
+    path = folder / "private" / "answers.csv"
+    id_column, target_columns, classes, metric_name = key
+    with path.open(encoding="utf-8", newline="") as file:
+        records = list(csv.DictReader(file))
+    if not records or not {id_column, *target_columns, "split"} <= set(records[0]):
+        wanted = ", ".join((id_column, *target_columns, "split"))
+        raise WorkbenchError(f"'{path}' does not fit config.yaml: expected the columns {wanted} and at least one line.")
+    rows = {canonical_id(record[id_column]): row for row, record in enumerate(records)}
+    sample_bytes = (folder / "public" / "sample_submission.csv").stat().st_size
+    form = Form(
+        id_column, target_columns, classes, METRICS[metric_name], rows, max(1_000_000, SIZE_FACTOR * sample_bytes)
+    )
+    names = (id_column, *target_columns)
+    plain = "\n".join(",".join(_quoted(record[name]) for name in names) for record in records)
+    try:
+        truth = parse((",".join(map(_quoted, names)) + "\n" + plain).encode(), form)
+    except BadSubmission as reason:
+        raise WorkbenchError(f"'{path}' does not fit config.yaml: {reason}") from None
+    splits: dict[Split, NDArray[np.int64]] = {
+        split: np.flatnonzero([record["split"] == split for record in records]) for split in SPLITS
+    }
+    if sum(map(len, splits.values())) != len(records) or not all(map(len, splits.values())):
+        raise WorkbenchError(f"'{path}': column split holds other values than reward and final, or lacks one of them.")
+    return Answers(form, truth, splits)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def grade(task: MleTask, submission: bytes | None, split: Split) -> Grade:
+    """Score a submission on the rows of `split`. Whatever the bytes are: a score or a reason, never an exception.
+
+    Ids may stand in any order and any integer form ("7", "7.0"); columns besides the wanted ones are ignored.
+    """
+    if submission is None:
+        return Grade(None, "no submission.csv was written.")
+    truth = answers(task)
+    try:
+        values = parse(submission, truth.form)
+    except BadSubmission as reason:
+        return Grade(None, str(reason))
+    rows = truth.rows[split]
+    score = task.metric.score(truth.truth[rows], values[rows])
+    if not math.isfinite(score):
+        return Grade(None, f"the {task.metric.name} of these numbers is not finite.")
+    return Grade(round(score, 5), None)
+
+
+def position(task: MleTask, score: float, split: Split) -> float:
+    """Where a score lies between the constant (0) and the gold threshold (1), clipped: our choice of reward scale.
+
+    A formula that works in both directions: (score - dummy) / (gold - dummy).
+    """
+    dummy = task.dummy_score[split]
+    return min(1.0, max(0.0, (score - dummy) / (task.thresholds.gold - dummy)))
+
+
+def report(task: MleTask, submission: bytes | None, path: Path | str | None = None) -> dict[str, Any]:
+    """mle-bench's `CompetitionReport` fields for the rows `final`, and `reason` (None when valid)."""
+    result = grade(task, submission, "final")
+    board, up = task.thresholds, task.higher_is_better
+    score = result.score
+    won = None if score is None else medal(score, board, up)
+    return {
+        "competition_id": task.id,
+        "score": score,
+        "gold_threshold": board.gold,
+        "silver_threshold": board.silver,
+        "bronze_threshold": board.bronze,
+        "median_threshold": board.median,
+        "any_medal": won is not None,
+        "gold_medal": won == "gold",
+        "silver_medal": won == "silver",
+        "bronze_medal": won == "bronze",
+        "above_median": score is not None and above_median(score, board, up),
+        "submission_exists": submission is not None,
+        "valid_submission": score is not None,
+        "is_lower_better": not up,
+        "created_at": datetime.now().isoformat(),
+        "submission_path": "" if path is None else str(path),
+        "reason": result.reason,
+    }
