@@ -34,7 +34,7 @@ FAILURES: dict[str, str] = {
     "syntax": r"^(?:SyntaxError|IndentationError|TabError)\b",
     "undefined_name": r"^(?:NameError|ModuleNotFoundError|ImportError|UnboundLocalError)\b",
     "missing_values": r"contains NaN|missing values|Cannot convert non-finite|Input contains infinity",
-    "text_columns": r"convert string to float|could not convert string|unsupported operand type.*str|agg function failed",
+    "text_columns": r"could not convert string|unsupported operand type.*str|agg function failed",
     "feature_mismatch": r"feature names|features as input|expecting \d+ features|unseen at fit|unknown categories",
     "wrong_target_type": r"Unknown label type|can't handle|continuous|predict_proba|y_true|y_prob|pos_label",
     "wrong_column": r"^KeyError|not in index|not found in axis|has no attribute|Usecols",
