@@ -1,0 +1,99 @@
+"""Which run folder a notebook works in: a new one, or the one it left unfinished before the kernel was restarted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.config import ROOT, Config, knobs
+from workbench.control import Control, Request
+from workbench.folder import Lock
+from workbench.run import Run, new_path
+from workbench.types import WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.learning.runner import Training
+
+NEW = "new"
+LOOKED_AT = 50
+"""Newest folders below `runs/` among which an unfinished run is looked for."""
+
+
+def begin(config: Config, run_dir: str = "", *, resume: bool) -> tuple[Training, str]:
+    """(the training of this process, one sentence about it); see `choose_run` for `run_dir` and `resume`.
+
+    A training that goes on is returned as it is, whatever is asked for, and so is one that has finished with equal
+    settings unless `run_dir` is `new`: running a cell again never starts a second run.
+    """
+    from workbench.learning.runner import current, start
+
+    running = current()
+    if running and not running.done:
+        return running, f"Run {running.run.path} is going on."
+    if running and running.summary and running.run.config == config and run_dir != NEW:
+        return running, f'Run {running.run.path} is finished. For a new one set run_dir = "new".'
+    path, note = choose_run(config, run_dir, resume=resume)
+    training = start(config, path)
+    ask_changes(training.run, training.control, config)
+    return training, note
+
+
+def go_on(training: Training) -> tuple[Run, Control]:
+    """Start a stopped run again in its folder, with the requests that were still pending; what the panel needs."""
+    from workbench.learning.runner import start
+
+    again = start(training.control.config, training.run.path)
+    for request in training.control.pending():
+        again.control.request(request.knob, request.new, source=request.source)
+    return again.run, again.control
+
+
+def choose_run(config: Config, run_dir: str, *, resume: bool, root: Path = ROOT / "runs") -> tuple[Path, str]:
+    """(folder to train in, one sentence about it).
+
+    `run_dir`: a folder, new or with a run to go on with; `new`; or empty: with `resume` the newest unfinished run
+    below `root` with the same fixed settings, else a new one. Raises WorkbenchError when the run in `run_dir` has
+    other fixed settings.
+    """
+    if run_dir and run_dir != NEW:
+        path = Path(run_dir).expanduser().absolute()
+        if not (path / "config.json").exists():
+            return path, f"New run {path}."
+        run = Run(path)
+        if fixed := _fixed_differences(run.config, config):
+            raise WorkbenchError(
+                f"'{path}' was started with {fixed[0]}={getattr(run.config, fixed[0])!r}, and "
+                f"{getattr(config, fixed[0])!r} is asked for: choose another run_dir, or keep the setting."
+            )
+        return path, f"Going on with run {path}, {run.last_step()} steps done."
+    if resume and not run_dir and (found := _unfinished(config, root)):
+        return found.path, (
+            f"Going on with the unfinished run {found.path}, {found.last_step()} steps done. "
+            'For a new one set run_dir = "new".'
+        )
+    path = new_path(config, root)
+    return path, f"New run {path}."
+
+
+def ask_changes(run: Run, control: Control, config: Config) -> list[Request]:
+    """Request, as knobs, the live settings of `config` that differ from those the run was started with."""
+    changed = [name for name in knobs() if getattr(run.config, name) != getattr(config, name)]
+    return [control.request(name, getattr(config, name), source="notebook") for name in changed]
+
+
+def _fixed_differences(one: Config, other: Config) -> list[str]:
+    live = knobs()
+    return [name for name in Config.model_fields if name not in live and getattr(one, name) != getattr(other, name)]
+
+
+def _unfinished(config: Config, root: Path) -> Run | None:
+    folders = sorted(root.glob("*/config.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for file in folders[:LOOKED_AT]:
+        try:
+            run = Run(file.parent)
+            if run.last_step() and not run.meta("summary") and not _fixed_differences(run.config, config):
+                Lock(run.path).release()  # another process may be training in it
+                return run
+        except (WorkbenchError, OSError):
+            continue
+    return None
