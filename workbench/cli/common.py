@@ -1,0 +1,92 @@
+"""What the commands share: one JSON object last on stdout, settings from a file and from key=value, finding a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.config import ROOT, Config, knobs, make_config, parse_settings
+from workbench.types import WorkbenchError
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object in one line on stdout; numbers that JSON lacks are null."""
+    print(json.dumps(_finite(value), default=str), flush=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(name): _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def read_settings(file: Path | None, pairs: Sequence[str]) -> Config:
+    """The settings of a YAML or JSON file, with key=value pairs over them."""
+    return make_config({**(_mapping(file) if file else {}), **parse_settings(pairs)})
+
+
+def _mapping(file: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise WorkbenchError(f"'{file}' does not exist: --config takes a YAML or JSON file of settings.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()[0]
+        raise WorkbenchError(f"'{file}' is no YAML or JSON ({first}): write one `key: value` per line.") from None
+    if content is None:
+        return {}
+    if isinstance(content, dict) and isinstance(content.get("config"), dict):
+        content = content["config"]  # the config.json of a run
+    if not isinstance(content, dict):
+        kind = type(content).__name__
+        raise WorkbenchError(f"'{file}' holds a {kind}, not settings: write one `key: value` per line.")
+    return {str(name): value for name, value in content.items()}
+
+
+def settings_help() -> str:
+    """The table of settings for `--help`, one line each; `\\b` keeps the lines."""
+    live = knobs()
+    lines = []
+    for name, field in Config.model_fields.items():
+        mark = "*" if name in live else " "
+        lines.append(f" {mark}{name + '=' + str(field.default):<32} {field.description}")
+    return "\b\nSettings for --set and --config (* may be changed while a run goes on):\n" + "\n".join(lines)
+
+
+def find_run(text: str) -> Path:
+    """A run by its folder, or by its name below `runs/`."""
+    path = Path(text)
+    if not path.exists() and (ROOT / "runs" / text / "config.json").exists():
+        return ROOT / "runs" / text
+    return path
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run rather than a model."""
+    return (path / "config.json").is_file() and (path / "run.sqlite").exists()
+
+
+def resume_command(run: Path) -> str:
+    """What to type to go on, with a path that holds in the present working directory."""
+    resolved = run.resolve()
+    here = Path.cwd()
+    shown = resolved.relative_to(here) if resolved.is_relative_to(here) else resolved
+    return f"workbench resume {shlex.quote(str(shown))}"
+
+
+def environment_path() -> dict[str, str]:
+    """The environment for a process we start, with this interpreter's own tools and kernels before the user's."""
+    import sys
+
+    own = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", "")
+    return {**os.environ, "PATH": f"{own}{os.pathsep}{path}", "JUPYTER_PREFER_ENV_PATH": "1"}

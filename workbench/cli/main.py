@@ -1,0 +1,206 @@
+"""The command `workbench`: declarations only; the work, and every heavy import, is in the files beside this one.
+
+Exit status 0 when the thing asked for was done, 1 for an error told in one sentence on stderr, 2 for a wrong command
+line, 128 + n after signal n. `WORKBENCH_DEBUG=1` shows the traceback of an error that has a sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.cli.common import find_run, print_json, read_settings, settings_help
+from workbench.types import WorkbenchError
+
+app = typer.Typer(
+    name="workbench",
+    help="Train an LLM code agent with reinforcement learning and watch it learn.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+tasks_app = typer.Typer(help="The embedded tasks, and yours.", rich_markup_mode=None)
+app.add_typer(tasks_app, name="tasks")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")]
+RunPath = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run, or its name below runs/.")]
+
+
+@app.command()
+def lab(
+    notebook: Annotated[str, typer.Argument(help="Notebook to open.")] = "04_training",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8888,
+    browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
+) -> None:
+    """JupyterLab on the notebooks."""
+    from workbench.cli.lab import lab as work
+
+    work(notebook, port=port, browser=browser)
+
+
+@app.command()
+def notebook(
+    name: Annotated[str, typer.Argument(metavar="NAME|PATH")],
+    parameter: Annotated[
+        list[str] | None, typer.Option("-p", metavar="KEY VALUE", help="A parameter of the notebook; repeat it.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the executed notebook.")] = Path("out"),
+) -> None:
+    """Run a notebook in batch, with the names and types of its parameters checked."""
+    from workbench.cli.notebook import run
+
+    run(name, dict(pair.split("=", 1) for pair in parameter or []), out)
+
+
+@app.command(epilog=settings_help())
+def train(
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML or JSON file of settings.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeat it.")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the run; default: a new one in runs/.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Train without a notebook; the last line on stdout is the summary as JSON."""
+    from workbench.cli.train import train as work
+
+    return work(read_settings(config, setting or []), run)
+
+
+@app.command()
+def resume(
+    run: RunPath,
+    steps: Annotated[int | None, typer.Option(min=1, help="Extend (or shorten) the run to this many steps.")] = None,
+    json: Json = False,
+) -> int:
+    """Go on with a run from its last checkpoint, exactly."""
+    from workbench.cli.train import resume as work
+
+    return work(find_run(run), steps)
+
+
+@app.command()
+def evaluate(
+    subject: Annotated[
+        str, typer.Argument(metavar="RUN|POLICY", help="A run, or 'tiny', a hub id, a folder, a GGUF file.")
+    ],
+    tasks: Annotated[
+        str | None, typer.Option(metavar="GLOB", help="Task ids or globs; default: those kept out.")
+    ] = None,
+    attempts: Annotated[int, typer.Option(min=1, max=10_000, help="Attempts per task.")] = 8,
+    budget: Annotated[int, typer.Option(min=1, max=10_000, help="Agent steps per attempt.")] = 10,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """Measure a policy by whole attempts, graded once each."""
+    from workbench.cli.evaluate import evaluate as work
+    from workbench.cli.evaluate import show
+
+    result = work(subject, tasks, attempts, budget, seed)
+    if json:
+        print_json(result)
+    else:
+        show(result)
+
+
+@app.command()
+def report(
+    run: RunPath,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Default: report.html in the run.")] = None,
+) -> None:
+    """Write the report of a run: one file that opens offline."""
+    from workbench.cli.report import report as work
+
+    print(work(find_run(run), out))
+
+
+@app.command()
+def doctor(json: Json = False) -> int:
+    """Device, dtype probe, isolation level and what is missing, versions, writable paths."""
+    from workbench.cli.doctor import examine, show
+
+    found = examine()
+    if json:
+        print_json(found)
+    else:
+        show(found)
+    return 0 if found["ok"] else 1
+
+
+class Terminated(BaseException):
+    """SIGTERM, so that what is open is closed on the way out."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: run one command and exit with its status."""
+    sys.exit(run_command(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run one command line; returns the exit status, with errors told on stderr."""
+    command = typer.main.get_command(app)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        status = command.main(
+            args=join_parameters(arguments) or ["--help"], prog_name="workbench", standalone_mode=False
+        )
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "workbench"
+        return _tell(
+            f"{error.format_message().splitlines()[0]} See `{path} --help`.", status=getattr(error, "exit_code", 2)
+        )
+    except typer.Abort:
+        return _tell("Interrupted.", status=130)
+    except KeyboardInterrupt:
+        return _tell("Interrupted.", status=130)
+    except Terminated:
+        return _tell("Terminated.", status=143)
+    except WorkbenchError as error:
+        return _tell(str(error))
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        where = f"'{error.filename}': " if error.filename else ""
+        return _tell(f"{where}{error.strerror or error}.")
+
+
+def join_parameters(arguments: list[str]) -> list[str]:
+    """`-p key value` → `-p key=value`: an option of two words is not known to the parser."""
+    if arguments[:1] != ["notebook"]:
+        return arguments
+    joined: list[str] = []
+    rest = iter(arguments)
+    for word in rest:
+        joined.append(word)
+        if word == "-p" and (name := next(rest, None)) is not None:
+            value = None if "=" in name else next(rest, None)
+            if "=" not in name and value is None:
+                raise WorkbenchError(f"-p {name} has no value: expected -p key value, for example -p steps 20.")
+            joined.append(name if value is None else f"{name}={value}")
+    return joined
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated
+
+
+def _tell(sentence: str, status: int = 1) -> int:
+    if os.environ.get("WORKBENCH_DEBUG") == "1":
+        traceback.print_exc()
+    print(sentence, file=sys.stderr, flush=True)
+    return status

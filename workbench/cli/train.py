@@ -1,0 +1,158 @@
+"""`workbench train` and `workbench resume`: the trainer in a thread, progress on stderr, signals that stop it well."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.cli.common import print_json, resume_command
+from workbench.config import Config, change
+from workbench.types import WorkbenchError
+from workbench.views.progress import progress_line
+
+if TYPE_CHECKING:
+    from workbench.learning.runner import Training
+
+EVERY_S = 5.0
+"""Longest silence, in seconds, where stderr is no terminal."""
+GRACE_S = 20.0
+"""Seconds that the step in flight has to end after a signal; then it is dropped, to be run again on resume."""
+
+
+def train(config: Config, run_path: Path | None) -> int:
+    """Train in a new run folder; returns the exit status."""
+    say("loading the trainer")
+    from workbench.control import Control
+    from workbench.learning.runner import Training
+    from workbench.learning.trainer import create_run
+    from workbench.run import new_path
+
+    run = create_run(config, run_path or new_path(config))
+    say(f"run {run.path}")
+    return follow(Training(run, Control(config)))
+
+
+def resume(run_path: Path, steps: int | None) -> int:
+    """Go on with a run from its last checkpoint; returns the exit status."""
+    say("loading the trainer")
+    from workbench.control import Control
+    from workbench.learning.runner import Training
+    from workbench.learning.trainer import config_at
+    from workbench.run import Run
+
+    run = Run.open(run_path)
+    try:
+        config = config_at(run)
+        latest = run.latest_checkpoint()
+        done = latest[0] if latest else 0
+        if steps is not None and steps < done:
+            raise WorkbenchError(f"--steps {steps} is not accepted: {done} steps are done, ask for at least {done}.")
+        config = config if steps is None else change(config, steps=steps)
+    except BaseException:
+        run.close()
+        raise
+    say(f"run {run.path}, from step {done} of {config.steps}")
+    return follow(Training(run, Control(config)))
+
+
+def follow(training: Training) -> int:
+    """Start a training, show where it is, and see it to its end. Returns the exit status: 0, or 128 + signal.
+
+    At the first SIGINT or SIGTERM the run stops after the step in flight; at the second, or after 20 s, at once. The
+    training's own error is raised here.
+    """
+    command = resume_command(training.run.path)
+    with caught_signals() as caught, display() as show:
+        training.start()
+        deadline = None
+        while not training.done:
+            time.sleep(0.1)
+            if caught and deadline is None:
+                training.control.stop()
+                deadline = time.monotonic() + GRACE_S
+                say(f"stopping after the step in flight (again: at once); go on with: {command}")
+            if deadline is not None and (len(caught) > 1 or time.monotonic() > deadline):
+                say(f"stopped, the step in flight is dropped; go on with: {command}")
+                os._exit(128 + caught[0])  # the trainer's thread cannot be interrupted; all that counts is on the disk
+            show(training.control.progress())
+        show(training.control.progress(), last=True)
+    if training.error is not None:
+        say(f"the run is kept; once the cause is mended, go on with: {command}")
+        raise training.error
+    if training.summary is None:
+        say(f"stopped; go on with: {command}")
+        return 128 + (caught[0] if caught else signal.SIGINT)
+    finish(training.run.path, training.summary.as_dict())
+    return 0
+
+
+def finish(run_path: Path, summary: Mapping[str, Any]) -> None:
+    """Write the report, and the summary as one line of JSON."""
+    from workbench.cli.report import report
+
+    say(f"report {report(run_path)}")
+    print_json(summary)
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal; stdout is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def caught_signals() -> Iterator[list[int]]:
+    """The numbers of SIGINT and SIGTERM as they come, in place of what they do otherwise."""
+    caught: list[int] = []
+    before = {
+        number: signal.signal(number, lambda n, _: caught.append(n)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def display() -> Iterator[Callable[..., None]]:
+    """A function that shows progress: one line that changes on a terminal, else a line at least every 5 s."""
+    if sys.stderr.isatty():
+        with _live_line() as show:
+            yield show
+        return
+    shown: dict[str, Any] = {"at": 0.0, "mark": None}
+
+    def show(progress: Mapping[str, Any], *, last: bool = False) -> None:
+        now = time.monotonic()
+        mark = (progress.get("phase"), progress.get("step"))
+        if now - shown["at"] >= EVERY_S - 0.2 or (mark != shown["mark"] and now - shown["at"] >= 1.0) or last:
+            say(progress_line(progress, progress["status"]))
+            shown.update(at=now, mark=mark)
+
+    yield show
+
+
+@contextmanager
+def _live_line() -> Iterator[Callable[..., None]]:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    spinner = Spinner("dots")
+    with Live(spinner, console=Console(stderr=True), refresh_per_second=8, transient=True) as live:
+
+        def show(progress: Mapping[str, Any], *, last: bool = False) -> None:
+            line = Text(progress_line(progress, progress["status"]))
+            if last:
+                live.console.print(line)
+            else:
+                spinner.update(text=line)
+
+        yield show
