@@ -123,8 +123,8 @@ def caught_signals() -> Iterator[list[int]]:
 def display() -> Iterator[Callable[..., None]]:
     """A function that shows progress: one line that changes on a terminal, else a line at least every 5 s."""
     if sys.stderr.isatty():
-        with _live_line() as show:
-            yield show
+        with _live_line() as live:
+            yield live
         return
     shown: dict[str, Any] = {"at": 0.0, "mark": None}
 
