@@ -10,9 +10,12 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
 
 from workbench.agent.policy import Policy, load_policy
 from workbench.config import make_config
+
+transformers_logging.disable_progress_bar()
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -33,7 +36,7 @@ SHAPE = {
 }
 
 
-def build_tokenizer(*, pad: bool = True, template: str | None = TEMPLATE, **special: str) -> PreTrainedTokenizerFast:
+def make_tokenizer(*, pad: bool = True, template: str | None = TEMPLATE, **special: str) -> PreTrainedTokenizerFast:
     """Byte-level BPE of 320 tokens over three lines of Python; eos is <|im_end|>."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -57,16 +60,16 @@ def build_tokenizer(*, pad: bool = True, template: str | None = TEMPLATE, **spec
     return fast
 
 
-def build_model(folder: Path, *, kind: str = "llama", tokenizer: Any = None, std: float = 0.2, **shape: Any) -> Path:
+def save_model(folder: Path, *, kind: str = "llama", tokenizer: Any = None, std: float = 0.2, **shape: Any) -> Path:
     """Save a random model of architecture `kind` and its tokenizer in Hugging Face format; equal arguments, equal bits.
 
     `std` spreads the weights so that logits differ visibly between tokens.
     """
-    tokenizer = tokenizer or build_tokenizer()
+    tokenizer = tokenizer or make_tokenizer()
     config = AutoConfig.for_model(
         kind,
         **{
-            "vocab_size": len(tokenizer),
+            "vocab_size": len(tokenizer) + 4,  # padded, as real checkpoints are
             "bos_token_id": None,
             "eos_token_id": tokenizer.eos_token_id,
             "pad_token_id": tokenizer.pad_token_id,
@@ -87,15 +90,30 @@ def build_model(folder: Path, *, kind: str = "llama", tokenizer: Any = None, std
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the tiny random Llama (read-only by convention)."""
-    return build_model(tmp_path_factory.mktemp("tiny-llama"))
+    return save_model(tmp_path_factory.mktemp("tiny-llama"))
+
+
+@pytest.fixture
+def build_tokenizer() -> Callable[..., PreTrainedTokenizerFast]:
+    """`make_tokenizer`, which tests reach as a fixture because a conftest cannot be imported."""
+    return make_tokenizer
+
+
+@pytest.fixture
+def build_model() -> Callable[..., Path]:
+    """`save_model`, likewise."""
+    return save_model
 
 
 @pytest.fixture
 def make_policy(tiny_folder: Path) -> Callable[..., Policy]:
-    """`make_policy(**settings)`: a policy on the CPU, of the tiny folder unless `policy=` names another."""
+    """`make_policy(**settings)`: a policy on the CPU, of the tiny folder unless `policy=` names another.
+
+    One thread: products this small gain nothing from two, and on a busy machine two wait for each other.
+    """
 
     def build(**settings: Any) -> Policy:
-        return load_policy(make_config({"policy": str(tiny_folder), "device": "cpu", **settings}))
+        return load_policy(make_config({"policy": str(tiny_folder), "device": "cpu", "threads": 1, **settings}))
 
     return build
 

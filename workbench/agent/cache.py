@@ -63,7 +63,7 @@ class SlotCache(Cache):
         self.used = 0
 
     def write(self, slots: Sequence[int], prefilled: DynamicCache, rows: Sequence[int], lengths: Sequence[int]) -> None:
-        """Copy row `rows[i]` of a prefilled, right-padded cache, `lengths[i]` long, into slot `slots[i]` (consecutive)."""
+        """Copy row `rows[i]`, `lengths[i]` long, of a right-padded cache into slot `slots[i]` (consecutive)."""
         first, stop = slots[0], slots[-1] + 1
         width = max(lengths)
         index = torch.tensor(rows, device=self.mask.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import platform
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -98,11 +99,11 @@ class Policy:
 
     def set_checkpointing(self, on: bool) -> None:
         """Recompute activations in the backward pass instead of keeping them: less memory, about a third more time."""
+        model = self.model.get_base_model() if self.adapter == "lora" else self.model
         if on:
-            self.model.gradient_checkpointing_enable({"use_reentrant": False})
-            self.model.enable_input_require_grads()
+            model.activation_checkpointing_enable({"use_reentrant": False})
         else:
-            self.model.gradient_checkpointing_disable()
+            model.activation_checkpointing_disable()
         # transformers checkpoints in training mode only; with every dropout at 0 the mode changes nothing else.
         self.model.train(on)
 
@@ -275,21 +276,22 @@ def _with_adapter(model: Any, config: Config, source: loading.Source) -> Any:
     """LoRA on all linear layers, alpha = 2·rank, no dropout; or the saved adapter, made trainable again."""
     from peft import LoraConfig, PeftModel, get_peft_model
 
-    if source.adapter is not None:
-        with loading.one_sentence(source):
+    with warnings.catch_warnings(), torch.random.fork_rng(), loading.one_sentence(source):
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # peft still asks for it
+        if source.adapter is not None:
             adapted = PeftModel.from_pretrained(model, str(source.adapter), is_trainable=True)
-    else:
-        settings = LoraConfig(
-            r=config.lora_rank,
-            lora_alpha=2 * config.lora_rank,
-            lora_dropout=0.0,
-            target_modules="all-linear",
-            task_type="CAUSAL_LM",
-        )
-        # The same start for every seed of a run: the weights do not depend on it.
-        with torch.random.fork_rng(), loading.one_sentence(source):
-            torch.manual_seed(0)
-            adapted = get_peft_model(model, settings)
+        else:
+            torch.manual_seed(0)  # the same start for every seed of a run
+            adapted = get_peft_model(
+                model,
+                LoraConfig(
+                    r=config.lora_rank,
+                    lora_alpha=2 * config.lora_rank,
+                    lora_dropout=0.0,
+                    target_modules="all-linear",
+                    task_type="CAUSAL_LM",
+                ),
+            )
     adapted.peft_config["default"].base_model_name_or_path = source.origin
     loading.disable_dropout(adapted)
     return adapted.eval()
