@@ -206,8 +206,8 @@ def _slider(name: str) -> widgets.Widget:
     shape = dict(SLIDERS[name])
     common = {
         "description": shape.pop("label"),
-        "style": _LABEL,
-        "layout": widgets.Layout(width="34em"),
+        "style": {"description_width": "17em"},
+        "layout": widgets.Layout(width="38em"),
         "continuous_update": False,
     }
     if name == "learning_rate":
