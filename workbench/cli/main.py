@@ -158,11 +158,7 @@ def run_command(arguments: list[str]) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        path = context.command_path if context else "workbench"
-        return _tell(
-            f"{error.format_message().splitlines()[0]} See `{path} --help`.", status=getattr(error, "exit_code", 2)
-        )
+        return _tell(_usage(error, arguments), status=getattr(error, "exit_code", 2))
     except typer.Abort:
         return _tell("Interrupted.", status=130)
     except KeyboardInterrupt:
@@ -177,6 +173,17 @@ def run_command(arguments: list[str]) -> int:
     except OSError as error:
         where = f"'{error.filename}': " if error.filename else ""
         return _tell(f"{where}{error.strerror or error}.")
+
+
+def _usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
+    """One sentence for a wrong command line: what is wrong, the value given, where to look."""
+    message = error.format_message().splitlines()[0].rstrip(".")
+    names = getattr(getattr(error, "param", None), "opts", ())
+    given = next((arguments[n + 1] for n, word in enumerate(arguments[:-1]) if word in names), None)
+    if given is not None and isinstance(error, typer.BadParameter):
+        message += f" (given: {given!r})"
+    context = getattr(error, "ctx", None)
+    return f"{message}. See `{context.command_path if context else 'workbench'} --help`."
 
 
 def join_parameters(arguments: list[str]) -> list[str]:

@@ -40,14 +40,15 @@ def train(config: Config, run_path: Path | None) -> int:
 
 def resume(run_path: Path, steps: int | None) -> int:
     """Go on with a run from its last checkpoint; returns the exit status."""
-    say("loading the trainer")
     from workbench.control import Control
-    from workbench.learning.runner import Training
-    from workbench.learning.trainer import config_at
     from workbench.run import Run
 
     run = Run.open(run_path)
     try:
+        say("loading the trainer")
+        from workbench.learning.runner import Training
+        from workbench.learning.trainer import config_at
+
         config = config_at(run)
         latest = run.latest_checkpoint()
         done = latest[0] if latest else 0

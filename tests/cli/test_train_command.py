@@ -1,0 +1,155 @@
+"""The command's side of a training: progress, signals, exit status. A small loop writes a real run folder."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from workbench.config import make_config
+from workbench.run import Run
+
+LOOP = """
+import sys, threading, time
+from workbench.cli import train
+from workbench.cli.main import run_command
+from workbench.config import make_config
+from workbench.control import Control, StopRequested
+from workbench.run import Run
+
+train.finish = lambda path, summary: train.print_json(summary)
+train.GRACE_S = {grace}
+train.EVERY_S = {every}
+
+class Summary:
+    def as_dict(self):
+        return {{"run": "x", "steps": {steps}}}
+
+class Training:
+    summary = error = None
+
+    def __init__(self):
+        self.run = Run.create(sys.argv[1], make_config(steps={steps}), {{}})
+        self.control = Control(self.run.config)
+        self.thread = threading.Thread(target=self.work, daemon=True)
+
+    def start(self):
+        self.thread.start()
+
+    @property
+    def done(self):
+        return self.thread.ident is not None and not self.thread.is_alive()
+
+    def work(self):
+        try:
+            for step in range(1, {steps} + 1):
+                self.control.boundary(step)
+                time.sleep({seconds})
+                {body}
+                self.run.commit(step, metrics={{"m": step}})
+                self.run.save_checkpoint(step, lambda folder: (folder / "w").write_text("w"))
+                self.control.report(phase="training", step=step, reward=0.5, valid_rate=0.25, eta_s=60)
+            self.summary = Summary()
+        except StopRequested:
+            self.control.finished(stopped=True)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.run.close()
+
+status = train.follow(Training())
+sys.exit(status)
+"""
+
+
+def start(
+    path: Path, *, steps: int = 1000, seconds: float = 0.05, grace: float = 20.0, every: float = 5.0, body: str = "pass"
+) -> subprocess.Popen[str]:
+    code = textwrap.dedent(LOOP).format(steps=steps, seconds=seconds, grace=grace, every=every, body=body)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_step(path: Path, step: int) -> None:
+    deadline = time.monotonic() + 30
+    while not (path / "latest").exists() or int((path / "latest").read_text() or 0) < step:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_whole_run_ends_with_its_summary(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", steps=3, seconds=0.01)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1]) == {"run": "x", "steps": 3}
+    assert "step 3/3 · training · reward 0.50 · valid 0.25 · ETA 1 min 00 s" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_after_the_step_and_names_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    path = tmp_path / "run"
+    process = start(path)
+    wait_for_step(path, 2)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
+    assert out == ""
+    assert f"go on with: workbench resume {path}" in err
+    assert "Traceback" not in err
+    with Run.open(path) as run:
+        latest = run.latest_checkpoint()
+        assert latest is not None
+        assert latest[0] == run.last_step() >= 2
+
+
+@pytest.mark.parametrize(("grace", "signals"), [(0.3, 1), (20.0, 2)])
+def test_a_step_that_takes_long_is_dropped(tmp_path: Path, grace: float, signals: int) -> None:
+    path = tmp_path / "run"
+    process = start(path, grace=grace, body="step > 2 and time.sleep(60)")
+    wait_for_step(path, 2)
+    for _ in range(signals):
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert "the step in flight is dropped; go on with: workbench resume" in err
+    with Run.open(path) as run:
+        assert run.last_step() == 2
+
+
+def test_an_error_in_the_thread_is_raised_and_the_run_is_kept(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", body="step > 1 and 1 / 0")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "ZeroDivisionError" in err
+    assert "go on with: workbench resume" in err
+    assert Run(tmp_path / "run").last_step() == 1
+
+
+def test_a_second_start_of_a_run_names_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with Run.create(path, make_config(), {}):
+        command = [sys.executable, "-m", "workbench", "resume", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        assert f"is being written by process {os.getpid()}" in done.stderr
+
+
+def test_progress_is_told_in_short_intervals_also_within_a_step(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", steps=2, seconds=2.5, every=0.5)
+    with process:
+        assert process.stderr is not None
+        lines = [(time.monotonic(), line) for line in process.stderr]
+    assert process.returncode == 0
+    assert "ETA" in lines[-1][1]
+    assert len(lines) > 8
+    assert max(after - before for (before, _), (after, _) in itertools.pairwise(lines)) < 1.0
