@@ -52,6 +52,12 @@ def test_preset_yields_to_what_was_given() -> None:
     assert (namespace["steps"], namespace["name"]) == (1, "mine")
 
 
+def test_a_value_that_is_no_choice_is_refused() -> None:
+    namespace = notebook("name = 'tinny'")
+    with pytest.raises(WorkbenchError, match="'tinny' is no value of name: did you mean 'tiny'"):
+        check_parameters(namespace, choices={"name": ("tiny", "large")})
+
+
 def test_running_the_cells_again_uses_the_newest_declaration() -> None:
     namespace = notebook()
     namespace["In"].append(DECLARED.replace("50", "60"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from workbench.types import WorkbenchError
@@ -21,19 +21,26 @@ INJECTED = "# Parameters"
 
 
 def check_parameters(
-    namespace: MutableMapping[str, Any], presets: Mapping[str, Mapping[str, Any]] | None = None
+    namespace: MutableMapping[str, Any],
+    *,
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    choices: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Check the parameters in `namespace` (a notebook's `globals()`) and return them by name.
 
     `presets` maps the values of the parameter `preset` to values of other parameters; they are written into the
-    namespace, but never over a parameter that was given explicitly. Raises WorkbenchError for an unknown parameter or
-    preset (naming the nearest known one), and for a value of another type than declared.
+    namespace, but never over a parameter that was given explicitly. `choices` maps parameters to the values they may
+    have. Raises WorkbenchError for an unknown parameter, preset or choice (naming the nearest known one), and for a
+    value of another type than declared.
     """
     declared, given = declarations(namespace.get("In", ()))
     for name in sorted(given - declared.keys()):
         raise WorkbenchError(unknown(name, declared, "parameter of this notebook"))
     for name, annotation in declared.items():
         namespace[name] = _typed(name, namespace[name], annotation)
+    for name, allowed in (choices or {}).items():
+        if namespace[name] not in allowed:
+            raise WorkbenchError(unknown(str(namespace[name]), allowed, f"value of {name}"))
     known = {"default": {}, **(presets or {})}
     chosen = str(namespace.get("preset", "default"))
     if chosen not in known:
