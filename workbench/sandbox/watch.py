@@ -1,0 +1,230 @@
+"""One run, seen from outside: feed it, listen to it, measure it, stop it, take its file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from workbench.sandbox import usage
+from workbench.sandbox.records import Request
+from workbench.sandbox.streams import Capped, collect, sealed
+from workbench.sandbox.verdicts import Observed, Stop
+
+TICK_S = 0.05
+START_S = 30.0
+"""A child that has not started its script by then is lost (by us)."""
+SLACK_MB = 32
+"""Pages of the preloaded interpreter that a run touches and so copies; not counted against its memory."""
+FLOOD = 64
+"""stderr beyond this multiple of its cap ends the run like too much stdout."""
+
+
+class Watch:
+    """Supervises one child from the request to the death of all its processes. Lives in the executor's loop."""
+
+    def __init__(self, run: socket.socket, request: Request, *, inherited: int, namespaces: bool) -> None:
+        cap = request.limits.output_kb * 1024
+        self._run, self._request, self._inherited, self._namespaces = run, request, inherited, namespaces
+        self._loop = asyncio.get_running_loop()
+        self._dead: asyncio.Future[None] = self._loop.create_future()
+        self._init = self._folder = -1
+        self._pipes: dict[int, Capped] = {}
+        self._readers: set[int] = set()
+        self._begun: float | None = None
+        self._asked = time.monotonic()
+        self._cpu0, self._resident0 = 0.0, 0
+        self._hung_up = False
+        self._killed: float | None = None
+        self.seen = Observed(Capped(cap, tail=False), Capped(cap, tail=True))
+
+    async def observe(self, public: str | None, work: str | None) -> Observed:
+        """Run to the end. `public`: the run's folder as the zygote names it; `work`: its folder without namespaces."""
+        ticker = None
+        try:
+            self._ask(public, work)
+            ticker = self._loop.create_task(self._tick())
+            await self._dead
+        except asyncio.CancelledError:
+            self._stop("cancelled")
+            await asyncio.wait_for(asyncio.shield(self._dead), 10)
+            raise
+        except OSError as error:
+            self.seen.lost = f"The sandbox could not be reached: {error}."
+        finally:
+            if ticker is not None:
+                ticker.cancel()
+            self._settle()
+        return self.seen
+
+    def _ask(self, public: str | None, work: str | None) -> None:
+        request = self._request
+        limits = {name: getattr(request.limits, name) for name in request.limits.__slots__}
+        message = {"limits": limits, "seed": request.seed, "public": public, "work": work}
+        fds = [sealed(request.code.encode("utf-8", "surrogatepass"), "script")]
+        for stream in (self.seen.stdout, self.seen.stderr):
+            read, write = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(read, False)
+            self._pipes[read] = stream
+            fds.append(write)
+        if request.stdin:
+            fds.append(sealed(request.stdin, "stdin"))
+        try:
+            socket.send_fds(self._run, [json.dumps(message).encode()], fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._listen(self._run.fileno(), self._hear)
+        for fd in self._pipes:
+            self._listen(fd, lambda fd=fd: self._read(fd))  # type: ignore[misc]
+
+    def _listen(self, fd: int, callback: Callable[[], None]) -> None:
+        self._loop.add_reader(fd, callback)
+        self._readers.add(fd)
+
+    def _deafen(self, fd: int) -> None:
+        if fd in self._readers:
+            self._readers.discard(fd)
+            self._loop.remove_reader(fd)
+
+    def _hear(self) -> None:
+        """Take one message of the child; at the end of messages its death is near, or it never was."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self._run, 1 << 16, 2, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds = b"", []
+        if not data:
+            self._deafen(self._run.fileno())
+            self._hung_up = True
+            if self._init < 0:
+                self._die()
+            return
+        self._note(json.loads(data), fds)
+
+    def _note(self, message: dict[str, Any], fds: list[int]) -> None:
+        match message["event"]:
+            case "parked":
+                self._init = fds[0]
+                self._listen(self._init, self._die)
+                if self.seen.stopped:
+                    self._kill()
+            case "started":
+                self._folder = fds[0]
+                self._begun = time.monotonic()
+                self._cpu0, self._resident0 = message["cpu_s"], message["resident"]
+            case "exit":
+                self.seen.wall_s = time.monotonic() - (self._begun or time.monotonic())
+                if self.seen.lost is None:
+                    self.seen.status = message["status"]
+                self.seen.cpu_s = max(0.0, message["cpu_s"] - self._cpu0)
+                self._raise_peak(message["peak"] - self._resident0)
+            case "failed":
+                self.seen.lost = f"The sandbox could not be set up: {message['what'].strip().splitlines()[-1]}"
+
+    def _read(self, fd: int) -> None:
+        try:
+            data = os.read(fd, 1 << 16)
+        except BlockingIOError:
+            return
+        stream = self._pipes[fd]
+        stream.feed(data)
+        if not data:
+            self._deafen(fd)
+        elif stream is self.seen.stdout and stream.truncated or stream.total > FLOOD * self._request.limits.output_kb * 1024:
+            self._stop("output")
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            if self._killed is not None:
+                self._insist(now - self._killed)
+                continue
+            if self._begun is None:
+                if now - self._asked > START_S:
+                    self.seen.lost = f"The sandbox did not start the script within {START_S:g} s."
+                    self._kill()
+                continue
+            self._measure()
+            if self.seen.stopped is None and now - self._begun > self._request.limits.wall_s:
+                self._stop("wall")
+
+    def _measure(self) -> None:
+        limits, root = self._request.limits, usage.pid_of(self._init)
+        if root <= 0:
+            return
+        pids = usage.tree(root)
+        self.seen.cpu_s = max(self.seen.cpu_s, usage.cpu_seconds(root, pids) - self._cpu0)
+        if self.seen.cpu_s > limits.cpu_s:
+            self._stop("cpu")
+        memory = usage.memory_bytes(pids[1:], self._inherited, 0.5 * limits.memory_mb * 2**20)
+        self._raise_peak(memory)
+        if memory > (limits.memory_mb + SLACK_MB) * 2**20:
+            self._stop("memory")
+
+    def _raise_peak(self, count: float) -> None:
+        self.seen.peak_mb = max(self.seen.peak_mb, count / 2**20)
+
+    def _stop(self, why: Stop) -> None:
+        if self.seen.stopped is None and self.seen.status is None:
+            self.seen.stopped = why
+            self.seen.wall_s = time.monotonic() - (self._begun or time.monotonic())
+            self._kill()
+
+    def _kill(self) -> None:
+        """Kill the init, and with it its whole pid namespace; without one, tell it to kill all below it."""
+        if self._namespaces and self._init >= 0:
+            try:
+                signal.pidfd_send_signal(self._init, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        elif not self._namespaces and not self._hung_up:
+            self._run.shutdown(socket.SHUT_WR)
+        if self._killed is None:
+            self._killed = time.monotonic()
+
+    def _insist(self, waited: float) -> None:
+        """The kill did not end it: without a pid namespace its init may have been stopped or killed by the run."""
+        if waited > 1 and self._init >= 0 and (root := usage.pid_of(self._init)) > 0:
+            for pid in usage.tree(root)[::-1]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    continue
+        if waited > 10:
+            self.seen.lost = "The sandbox could not be stopped within 10 s."
+            self._die()
+
+    def _die(self) -> None:
+        if self._init >= 0:
+            self._deafen(self._init)
+        if not self._dead.done():
+            self._dead.set_result(None)
+
+    def _settle(self) -> None:
+        """All processes are dead: read what they left in the pipes and the folder, close everything."""
+        while not self._hung_up and select.select([self._run], [], [], 0)[0]:
+            self._hear()
+        for fd in self._pipes:
+            while fd in self._readers and select.select([fd], [], [], 0)[0]:
+                self._read(fd)
+        if self.seen.status is None and self.seen.stopped is None and self.seen.lost is None:
+            self.seen.lost = "The sandbox ended without a report."
+        name = self._request.collect
+        if name is not None and self._folder >= 0 and self.seen.lost is None:
+            cap = int(self._request.limits.files_mb * 2**20)
+            self.seen.submission, self.seen.reason = collect(self._folder, name, cap)
+        for fd in list(self._readers):
+            self._deafen(fd)
+        for fd in (*self._pipes, self._init, self._folder):
+            if fd >= 0:
+                os.close(fd)
+        self._run.close()

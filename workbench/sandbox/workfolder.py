@@ -1,0 +1,68 @@
+"""Folders outside: which public ones a run may see, and the working folder of a run where there are no namespaces."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.sandbox.outer import NOBODY
+from workbench.types import WorkbenchError
+
+_DEPTH = 3
+
+
+def public_folders(root: Path) -> list[Path]:
+    """Folders called `public` at most three levels below `root`, in order; `root` itself when it is one."""
+    if root.name == "public":
+        return [root]
+    found: list[Path] = []
+    level = [root]
+    for _ in range(_DEPTH):
+        level = sorted(child for folder in level if folder.is_dir() for child in folder.iterdir() if child.is_dir() and not child.is_symlink())
+        found += [child.resolve() for child in level if child.name == "public"]
+        level = [child for child in level if child.name not in ("public", "private")]
+    return found
+
+
+def check_public(folder: Path, roots: Sequence[Path]) -> None:
+    """Raise `WorkbenchError` unless `folder` may be shown to a run: it exists, lies below a root, holds nothing private."""
+    place = folder.resolve()
+    if not place.is_dir():
+        raise WorkbenchError(f"public_dir={str(folder)!r} is no folder: expected the public files of a task.")
+    if not any(place == root or root in place.parents for root in roots):
+        known = ", ".join(map(str, roots)) or "none"
+        raise WorkbenchError(f"public_dir={str(folder)!r} lies below no data root ({known}): name its parent in data_roots.")
+    if place in roots and place.name != "public" and (place / "public").is_dir():
+        raise WorkbenchError(f"public_dir={str(folder)!r} is a task, not its public files: give {str(folder / 'public')!r}.")
+    names = {entry.name for entry in os.scandir(place)}
+    if hidden := names & {"private", "answers.csv"}:
+        raise WorkbenchError(f"public_dir={str(folder)!r} contains {sorted(hidden)[0]!r}, which a run must not see: give the public folder alone.")
+    if os.getuid() == 0 and not place.stat().st_mode & 0o005 == 0o005:
+        raise WorkbenchError(f"public_dir={str(folder)!r} is readable by root alone, and runs are not root: `chmod -R o+rX` it.")
+
+
+def make(public: Path | None) -> Path:
+    """A fresh folder with `work` (where ./input links to `public`) and `tmp`, owned by whom the run will be."""
+    top = Path(tempfile.mkdtemp(prefix="workbench-run-"))
+    for name in ("work", "tmp"):
+        (top / name).mkdir(mode=0o700)
+    if public is not None:
+        (top / "work" / "input").symlink_to(public)
+    if os.getuid() == 0:
+        top.chmod(0o711)
+        for name in ("work", "tmp"):
+            os.chown(top / name, NOBODY, NOBODY)
+            (top / name).chmod(0o777)  # a run that keeps euid 0 without capabilities is not the owner
+    return top
+
+
+def remove(folder: Path) -> None:
+    """Remove it whatever is in it; deep trees are beyond `shutil.rmtree`."""
+    try:
+        shutil.rmtree(folder)
+    except (OSError, RecursionError):
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stderr=subprocess.DEVNULL)

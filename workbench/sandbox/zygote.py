@@ -1,0 +1,426 @@
+"""What runs inside the sandbox: a parent with the libraries imported, and one child per run.
+
+Started as a script by the executor; the workbench itself is not visible here. Three kinds of process:
+
+- the zygote imports and warms up, then waits on its control socket; per `spawn` it clones one
+- init, pid 1 of the run's own namespaces, which waits for
+- the program, which gets the request on the run's socket, locks itself in and becomes the script's `__main__`.
+
+Nothing secret is ever in this memory: no answers, no tokens, no other run's request.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import io
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from types import FrameType, ModuleType, TracebackType
+from typing import Any
+
+import jail
+
+SCRIPT = "script.py"
+INNER_ID = 1000
+_NAMESPACES = jail.CLONE_NEWUSER | jail.CLONE_NEWNS | jail.CLONE_NEWPID | jail.CLONE_NEWIPC
+_PROC_FILES = ("cpuinfo", "meminfo", "version")
+
+Config = dict[str, Any]
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    config: Config = json.loads(control.recv(1 << 20))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _take_identity(config)
+    started = time.monotonic()
+    if config["flavour"] == "full":
+        warm_up()
+    config["filter"] = base64.b64decode(config["filter"])
+    config["proc"] = {name: _slurp(f"/proc/{name}") for name in _PROC_FILES}
+    pages = [int(word) * resource.getpagesize() for word in _slurp("/proc/self/statm").split()]
+    config["address_space"], config["data"] = pages[0], pages[5]
+    gc.collect()
+    gc.freeze()  # the child's collections then leave these pages alone, so they stay shared
+    threads = len(os.listdir("/proc/self/task"))
+    ready = {"event": "ready", "boot_s": time.monotonic() - started, "resident": pages[1], "threads": threads}
+    _send(control, ready, [os.pidfd_open(os.getpid())])
+    serve(control, config)
+
+
+def _take_identity(config: Config) -> None:
+    jail.adopt_orphans()
+    if config["uid"] is not None:
+        os.setgroups([])
+        os.setresgid(config["uid"], config["uid"], config["uid"])
+        os.setresuid(config["uid"], config["uid"], config["uid"])
+        jail.set_dumpable(True)  # changing the uid cleared it, and with it the right to write our own uid_map
+    jail.die_with_parent()  # after the change of uid, which clears it
+    os.umask(0o022)
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")  # when the machine runs out of memory, a program goes first, not the trainer
+    except OSError:
+        pass
+
+
+def warm_up() -> None:
+    """Import what scripts use and run each once: lazy imports then happen here and not in every run."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import numpy as np
+        import pandas as pd
+        import scipy.sparse
+        import scipy.stats
+        import sklearn.calibration
+        import sklearn.cluster
+        import sklearn.decomposition
+        import sklearn.discriminant_analysis
+        import sklearn.feature_extraction.text
+        import sklearn.feature_selection
+        import sklearn.gaussian_process
+        import sklearn.naive_bayes
+        import sklearn.neural_network
+        import sklearn.svm
+        from sklearn.compose import ColumnTransformer
+        from sklearn.dummy import DummyClassifier
+        from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingClassifier, RandomForestClassifier
+        from sklearn.impute import SimpleImputer
+        from sklearn.linear_model import LogisticRegression, Ridge
+        from sklearn.metrics import mean_squared_error, roc_auc_score
+        from sklearn.model_selection import cross_val_score, train_test_split
+        from sklearn.neighbors import KNeighborsRegressor
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+        rows = "".join(f"{i},{i % 7},{'abc'[i % 3]},{i % 2}\n" for i in range(60))
+        frame = pd.read_csv(io.StringIO("id,x,c,y\n" + rows))
+        frame.loc[3, "x"] = np.nan
+        numbers = make_pipeline(SimpleImputer(), StandardScaler())
+        columns = ColumnTransformer([("n", numbers, ["x"]), ("c", OneHotEncoder(handle_unknown="ignore"), ["c"])])
+        train, test = train_test_split(frame, random_state=0)
+        model = make_pipeline(columns, LogisticRegression()).fit(train[["x", "c"]], train["y"])
+        roc_auc_score(test["y"], model.predict_proba(test[["x", "c"]])[:, 1])
+        cross_val_score(DummyClassifier(), frame[["id"]], frame["y"], cv=2)
+        plain = frame[["id", "x"]].fillna(0)
+        for estimator in (RandomForestClassifier(3), HistGradientBoostingClassifier(max_iter=2)):
+            estimator.fit(plain, frame["y"]).predict_proba(plain)
+        for estimator in (Ridge(), KNeighborsRegressor(), GradientBoostingRegressor(n_estimators=2)):
+            mean_squared_error(frame["y"], estimator.fit(plain, frame["y"]).predict(plain))
+        frame.groupby("c")["x"].mean()
+        pd.get_dummies(frame).merge(frame[["id"]]).describe()
+        str(frame)
+        frame.to_csv(io.StringIO(), index=False)
+
+
+def serve(control: socket.socket, config: Config) -> None:
+    """Clone one child per `spawn` and reap; end when the executor closes its side."""
+    while True:
+        ready, _, _ = select.select([control], [], [], 0.5)
+        _reap()
+        if not ready:
+            continue
+        message, fds, _, _ = socket.recv_fds(control, 64, 1)
+        if not message:
+            return
+        if not fds:
+            continue  # a nudge to reap
+        run = socket.socket(fileno=fds[0])
+        try:
+            pid = jail.clone(_NAMESPACES) if config["mode"] == "namespaces" else os.fork()
+        except OSError as error:
+            _fail(run, str(error))
+            run.close()
+            continue
+        if pid == 0:
+            control.close()
+            _guarded(init, run, config)
+        run.close()
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _guarded(function: Any, run: socket.socket, config: Config) -> None:
+    """Run one of our own stages in a fresh process and never return into the caller's stack."""
+    try:
+        function(run, config)
+    except BaseException:
+        _fail(run, traceback.format_exc(limit=-3))
+    os._exit(125)
+
+
+def init(run: socket.socket, config: Config) -> None:
+    """Own the run's namespaces, start the program, report how it ended. All that is left dies with this process."""
+    if config["mode"] == "namespaces":
+        uid = config["uid"] if config["uid"] is not None else os.getuid()
+        jail.map_ids(uid, os.getgid(), INNER_ID, INNER_ID)
+        jail.mount("none", "/", flags=jail.MS_REC | jail.MS_PRIVATE)
+        jail.tmpfs("/proc", megabytes=1, mode="0555")
+        for name, text in config["proc"].items():
+            with open(f"/proc/{name}", "w") as file:
+                file.write(text)
+    else:
+        jail.adopt_orphans()
+    _send(run, {"event": "parked"}, [os.pidfd_open(os.getpid())])
+    pid = os.fork()
+    if pid == 0:
+        _guarded(program, run, config)
+    jail.set_dumpable(False)
+    status, peak = _wait_for(pid, run, watch=config["mode"] == "process")
+    while config["mode"] == "process" and _kill_descendants():
+        time.sleep(0.001)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    _send(run, {"event": "exit", "status": status, "cpu_s": used.ru_utime + used.ru_stime, "peak": peak})
+    os._exit(0)
+
+
+def _wait_for(pid: int, run: socket.socket, *, watch: bool) -> tuple[int, int]:
+    """Reap everything until `pid` ends: its wait status and its peak resident bytes.
+
+    `watch`: without a pid namespace nobody ends the program when the executor hangs up (or dies), except this loop.
+    """
+    poll = select.poll()
+    if watch:
+        poll.register(run, select.POLLRDHUP)
+        poll.register(os.pidfd_open(pid), select.POLLIN)
+    while True:
+        if watch and any(event & (select.POLLHUP | select.POLLRDHUP) for _, event in poll.poll(1000)):
+            os.kill(pid, signal.SIGKILL)
+        ended, status, used = os.wait4(-1, os.WNOHANG if watch else 0)
+        if ended == pid:
+            return status, used.ru_maxrss * 1024
+
+
+def _kill_descendants() -> bool:
+    """SIGKILL all below this process once; whether there were any. Orphans come to us, so none can hide above."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                parents[int(name)] = int(_slurp(f"/proc/{name}/stat").rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    for pid in family - {os.getpid()}:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+    _reap()
+    return len(family) > 1
+
+
+def program(run: socket.socket, config: Config) -> None:
+    """Take the request, lock down, become the script."""
+    message, fds, _, _ = socket.recv_fds(run, 1 << 16, 8)
+    if not message:
+        os._exit(0)
+    request = json.loads(message)
+    source = _read_all(fds[0])
+    os.dup2(fds[3] if len(fds) > 3 else os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(fds[1], 1)
+    os.dup2(fds[2], 2)
+    os.setsid()
+    folder = _furnish(request, config)
+    os.chdir(folder)
+    with open(SCRIPT, "wb") as file:
+        file.write(source)
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    module = _fresh_main(folder)
+    _seed(request["seed"])
+    _set_threads(int(request["limits"]["threads"]))
+    jail.set_dumpable(True)
+    lock_down(request["limits"], folder, config)
+    begun = {"event": "started", "cpu_s": time.process_time(), "resident": _peak()}
+    _send(run, begun, [descriptor])
+    run.detach()
+    os.closerange(3, 4096)
+    become(source, module)
+
+
+def _furnish(request: dict[str, Any], config: Config) -> str:
+    """Mount the run's private folders; the path of its working folder."""
+    if config["mode"] == "process":
+        os.environ["TMPDIR"] = os.environ["HOME"] = request["work"] + "/tmp"
+        return str(request["work"]) + "/work"
+    size = max(1, int(request["limits"]["files_mb"]))
+    job: str = config["job"]
+    for target in (job, config["temporary"], "/dev/shm"):
+        jail.tmpfs(target, megabytes=size, mode="0700")
+    if request["public"]:
+        os.mkdir(f"{job}/input")
+        jail.mount(request["public"], f"{job}/input", flags=jail.MS_BIND | jail.MS_REC)
+    for hidden in config["hidden"]:
+        jail.tmpfs(hidden, megabytes=1, mode="0555", flags=jail.MS_RDONLY)
+    return job
+
+
+def lock_down(limits: dict[str, float], folder: str, config: Config) -> None:
+    """Give up every right that the script does not need. The order matters: each step forbids an earlier one."""
+    jail.no_new_privileges()
+    if config["landlock"]:
+        rules = jail.Landlock(config["landlock"])
+        rules.read(config["readable"])
+        rules.list(config["listable"])
+        rules.write([*config["writable"], folder])
+        if config["mode"] == "process":
+            rules.write([os.environ["TMPDIR"]])
+            if os.path.islink(folder + "/input"):
+                rules.read([os.path.realpath(folder + "/input")])
+        rules.enforce()
+    if config["real_uid"] is not None:
+        os.setresuid(config["real_uid"], -1, -1)  # limits of processes are counted, and void, by the real user
+    jail.drop_capabilities()
+    jail.set_limits(limits, data=config["data"], address_space=config["address_space"], tasks=config["tasks"])
+    if config["filter"]:
+        jail.load_seccomp(config["filter"])
+
+
+def _fresh_main(folder: str) -> ModuleType:
+    module = ModuleType("__main__")
+    vars(module).update(__file__=f"{folder}/{SCRIPT}", __builtins__=__builtins__, __annotations__={})
+    globals()["_old_main"] = sys.modules["__main__"]  # its functions are still running
+    sys.modules["__main__"] = module
+    sys.modules.pop("jail", None)
+    sys.argv[:] = [SCRIPT]
+    sys.path[0:0] = [folder]
+    sys.path[:] = [path for path in sys.path if path != os.path.dirname(__file__)]
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        errors = "backslashreplace" if number == 2 else "surrogateescape"
+        buffering = {"buffering": 1} if number == 2 else {}
+        stream = open(number, "w" if number else "r", encoding="utf-8", errors=errors, closefd=False, **buffering)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return module
+
+
+def _seed(seed: int) -> None:
+    import random
+
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+
+
+def _set_threads(threads: int) -> None:
+    if threads == 1:
+        return  # so the zygote was started
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    if "threadpoolctl" in sys.modules:
+        sys.modules["threadpoolctl"].threadpool_limits(threads)
+
+
+def become(source: bytes, module: ModuleType) -> None:
+    """Run the script as `python script.py` would: its traceback, its exit code, its exit handlers. Never returns."""
+    code = 0
+    try:
+        exec(compile(source, SCRIPT, "exec", dont_inherit=True), vars(module))
+    except SystemExit as error:
+        code = _exit_code(error)
+    except BaseException as error:
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        trace = error.__traceback__
+        _report(error, trace.tb_next if trace else None)
+    os._exit(_finish(code, module))
+
+
+def _report(error: BaseException, trace: TracebackType | None) -> None:
+    while trace is not None and _ours(trace.tb_frame):
+        trace = trace.tb_next
+    error.__traceback__ = trace
+    _flush(sys.stdout)
+    try:
+        sys.excepthook(type(error), error, trace)
+    except BaseException:
+        sys.__excepthook__(type(error), error, trace)
+
+
+def _ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename == __file__
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    _flush(sys.stdout)
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _finish(code: int, module: ModuleType) -> int:
+    """The parts of the interpreter's shutdown that a script can notice; the rest would only copy shared pages."""
+    import atexit
+
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        vars(module).clear()  # closes and so flushes the files that the script left open
+        gc.collect()
+    except BaseException as error:
+        _report(error, error.__traceback__)
+    flushed = _flush(sys.stdout)
+    _flush(sys.stderr)
+    return code if flushed or code else 120
+
+
+def _flush(stream: Any) -> bool:
+    try:
+        if stream is not None and not stream.closed:
+            stream.flush()
+    except BaseException:
+        return False
+    return True
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _read_all(fd: int) -> bytes:
+    with open(fd, "rb") as file:
+        return file.read()
+
+
+def _slurp(path: str) -> str:
+    with open(path, errors="replace") as file:
+        return file.read()
+
+
+def _send(sock: socket.socket, message: dict[str, Any], fds: list[int] | None = None) -> None:
+    socket.send_fds(sock, [json.dumps(message).encode()], fds or [])
+    for fd in fds or []:
+        os.close(fd)
+
+
+def _fail(run: socket.socket, what: str) -> None:
+    try:
+        _send(run, {"event": "failed", "what": what[-4000:]})
+    except OSError:
+        pass
+
+
+if __name__ == "__main__":
+    main()
