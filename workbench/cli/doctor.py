@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,17 @@ LEAST_FREE_GB = 2.0
 LEAST_MEMORY_GB = 3.0
 
 
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """What keeps a run from starting, and what only should be known."""
+
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
 def examine() -> dict[str, Any]:
-    """Facts by topic, and `problems`: one sentence with a remedy for each. `ok` is True when a run can start."""
-    problems: list[str] = []
+    """Facts by topic; `errors` and `warnings`, one sentence with a remedy each; `ok`: no error, a run can start."""
+    problems = Problems()
     found = {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -37,7 +46,7 @@ def examine() -> dict[str, Any]:
         "paths": [_path(name, path, problems) for name, path in _places().items()],
         "embedded": _embedded(problems),
     }
-    return {**found, "problems": problems, "ok": not any(problem.startswith("error: ") for problem in problems)}
+    return {**found, "errors": problems.errors, "warnings": problems.warnings, "ok": not problems.errors}
 
 
 def _versions() -> dict[str, str | None]:
@@ -50,13 +59,15 @@ def _versions() -> dict[str, str | None]:
     return found
 
 
-def _machine(problems: list[str]) -> dict[str, Any]:
+def _machine(problems: Problems) -> dict[str, Any]:
     import psutil
 
     memory = psutil.virtual_memory()
     available = memory.available / 2**30
     if available < LEAST_MEMORY_GB:
-        problems.append(f"{available:.1f} GB of memory are free: close programs, a run of the tiny policy wants 3 GB.")
+        problems.warnings.append(
+            f"{available:.1f} GB of memory are free: close programs, a run of the tiny policy wants 3 GB."
+        )
     return {
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gb": round(memory.total / 2**30, 1),
@@ -64,16 +75,16 @@ def _machine(problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _device(problems: list[str]) -> dict[str, Any]:
+def _device(problems: Problems) -> dict[str, Any]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        problems.append(f"error: torch cannot be imported ({error}): run `make venv`.")
+        problems.errors.append(f"torch cannot be imported ({error}): run `make venv`.")
         return {"auto": None}
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     device = "cuda" if cuda else "mps" if mps else "cpu"
     if not cuda and shutil.which("nvidia-smi") and torch.version.cuda is None:
-        problems.append(
+        problems.warnings.append(
             "There is an NVIDIA driver, but this torch is the CPU build: install the CUDA build into .venv "
             "(`.venv/bin/pip install --force-reinstall torch` with PyTorch's CUDA index) to use the GPU."
         )
@@ -99,17 +110,17 @@ def _product_ms(dtype: Any, device: str, size: int = 768, repeats: int = 8) -> f
     return round(sorted(times)[repeats // 2] * 1000, 3)
 
 
-def _isolation(problems: list[str]) -> dict[str, Any]:
+def _isolation(problems: Problems) -> dict[str, Any]:
     from workbench.sandbox.isolation import probe
 
     found = probe()
     if found.level == "E":
-        problems.append(
-            "error: Scripts cannot be isolated here (level E): "
+        problems.errors.append(
+            "Scripts cannot be isolated here (level E): "
             f"{' '.join(found.hints) or 'see README'}; or set unsafe_executor=true if you trust the policy."
         )
     else:
-        problems.extend(found.hints)
+        problems.warnings.extend(found.hints)
     return {"level": found.level, "missing": list(found.missing), "hints": list(found.hints)}
 
 
@@ -117,7 +128,7 @@ def _places() -> dict[str, Path]:
     return {"runs": ROOT / "runs", "out": ROOT / "out", "temporary": Path(tempfile.gettempdir())}
 
 
-def _path(name: str, path: Path, problems: list[str]) -> dict[str, Any]:
+def _path(name: str, path: Path, problems: Problems) -> dict[str, Any]:
     """Whether a folder, or the first of its parents that exists, takes a file; and the room there."""
     existing = next(p for p in (path, *path.parents) if p.exists())
     try:
@@ -125,25 +136,27 @@ def _path(name: str, path: Path, problems: list[str]) -> dict[str, Any]:
             writable = True
     except OSError as error:
         writable = False
-        problems.append(f"error: '{path}' cannot be written ({error.strerror}): make it writable, or use --run DIR.")
+        problems.errors.append(f"'{path}' cannot be written ({error.strerror}): make it writable, or use --run DIR.")
     free = shutil.disk_usage(existing).free / 2**30
     if free < LEAST_FREE_GB:
-        problems.append(f"'{path}' has {free:.1f} GB free: a run wants {LEAST_FREE_GB:.0f} GB, make room.")
+        problems.warnings.append(f"'{path}' has {free:.1f} GB free: a run wants {LEAST_FREE_GB:.0f} GB, make room.")
     if name == "runs":
         try:
             refuse_network(path)
         except WorkbenchError as error:
-            problems.append(f"error: {error}")
+            problems.errors.append(str(error))
     return {"name": name, "path": str(path), "writable": writable, "free_gb": round(free, 1)}
 
 
-def _embedded(problems: list[str]) -> dict[str, Any]:
+def _embedded(problems: Problems) -> dict[str, Any]:
     policy = (ROOT / "data" / "policy" / "config.json").is_file()
     tasks = len(list((ROOT / "data" / "tasks").glob("*/config.yaml")))
     if not policy:
-        problems.append(f"The tiny policy is missing in {ROOT / 'data' / 'policy'}: run `workbench warmstart`.")
+        problems.warnings.append(
+            f"The tiny policy is missing in {ROOT / 'data' / 'policy'}: run `workbench warmstart`."
+        )
     if not tasks:
-        problems.append(f"The embedded tasks are missing in {ROOT / 'data' / 'tasks'}: restore them from git.")
+        problems.warnings.append(f"The embedded tasks are missing in {ROOT / 'data' / 'tasks'}: restore them from git.")
     return {"checkout": str(ROOT), "policy": policy, "tasks": tasks}
 
 
@@ -172,6 +185,7 @@ def show(found: dict[str, Any]) -> None:
     table.add_row("versions", ", ".join(f"{name} {number or 'missing'}" for name, number in found["versions"].items()))
     console = Console(highlight=False)
     console.print(table)
-    for problem in found["problems"]:
-        console.print(f"- {problem}", markup=False)
+    for name in ("errors", "warnings"):
+        for sentence in found[name]:
+            console.print(f"{name[:-1]}: {sentence}", markup=False, soft_wrap=True)
     console.print("A run can start." if found["ok"] else "A run cannot start.", style="bold")
