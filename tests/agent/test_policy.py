@@ -278,6 +278,17 @@ def test_save_and_load_restore_the_bits_in_place(make_policy: MakePolicy, tmp_pa
     assert not torch.allclose(logprobs(other), start, atol=1e-3)
 
 
+def test_adapter_of_a_bf16_policy_is_kept_in_fp32(make_policy: MakePolicy, tmp_path: Path) -> None:
+    policy = make_policy(adapter="lora", dtype="bfloat16")
+    train(policy)
+    trained = [p.detach().clone() for p in policy.trainable()]
+    assert {p.dtype for p in trained} == {torch.float32}
+    policy.save(tmp_path / "saved")
+    again = make_policy(policy=str(tmp_path / "saved"), dtype="bfloat16")
+    assert all(torch.equal(a, b) for a, b in zip(trained, again.trainable(), strict=True))
+    assert torch.equal(logprobs(again), logprobs(policy))
+
+
 RELOAD = """
 import json, sys
 import torch

@@ -147,7 +147,7 @@ def choose(logits: Tensor, uniforms: Tensor, temperature: float, greedy: bool = 
         cumulative = logprobs.exp().to(wide).cumsum(-1)
         total = cumulative[:, -1:]
         below = torch.nextafter(total, torch.zeros_like(total))
-        target = torch.minimum(uniforms.to(wide).unsqueeze(1) * total, below)
+        target = torch.minimum(uniforms.to(wide).to(total.device).unsqueeze(1) * total, below)
         tokens = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_(max=logits.shape[-1] - 1)
     return tokens, logprobs.gather(1, tokens.unsqueeze(1)).squeeze(1)
 
@@ -197,8 +197,6 @@ class _Session:
     def extend(self, rows: Sequence[_Row], logits: Tensor) -> list[bool]:
         """Sample one token for each row from logits [len(rows), V]; True where that ended the row."""
         uniforms = torch.tensor([row.uniforms[len(row.tokens)] for row in rows], dtype=torch.float64)
-        if logits.device.type != "mps":
-            uniforms = uniforms.to(logits.device)
         tokens, logprobs = choose(logits, uniforms, self.temperature, self.greedy)
         ended = []
         for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
@@ -321,7 +319,7 @@ def _decode_by_prompt(session: _Session, rows: Sequence[_Row], max_rows: int) ->
     parts = [group[i : i + max_rows] for group in groups.values() for i in range(0, len(group), max_rows)]
     for part in parts:
         start = _prefill(session, [part[0].prompt])[0]
-        start.cache.batch_repeat_interleave(len(part))
+        start.cache.reorder_cache(session.tensor([0] * len(part)))
         logits = start.logits.expand(len(part), -1)
         active = part
         while active:
@@ -331,6 +329,6 @@ def _decode_by_prompt(session: _Session, rows: Sequence[_Row], max_rows: int) ->
                 active = [active[i] for i in alive]
                 if not active:
                     break
-                start.cache.batch_select_indices(session.tensor(alive))
+                start.cache.reorder_cache(session.tensor(alive))
             ids = session.tensor([row.tokens[-1] for row in active]).unsqueeze(1)
             logits = session.logits(None, input_ids=ids, cache=start.cache)
