@@ -11,7 +11,7 @@ import base64
 import json
 import sqlite3
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +169,7 @@ def state_row(step: int, state: State) -> tuple[Any, ...]:
     return (state.id, step, state.task, state.kind.value, *texts, state.score, state.parent)
 
 
-def row_state(row: Mapping[str, Any]) -> State:
+def row_state(row: sqlite3.Row) -> State:
     code, error, output = (cell_text(row[name]) or "" for name in ("code", "error", "output"))
     return State(row["task"], Kind(row["kind"]), code, error, output, row["score"], row["parent"])
 
@@ -188,7 +188,7 @@ def turn_row(step: int, position: int, member: int, turn: Turn) -> tuple[Any, ..
     )
 
 
-def row_turn(row: Mapping[str, Any], state: State) -> Turn:
+def row_turn(row: sqlite3.Row, state: State) -> Turn:
     action = Action(
         text=cell_text(row["text"]) or "",
         token_ids=cell_ids(row["token_ids"]),
