@@ -70,10 +70,12 @@ def test_one_parameters_cell_with_annotated_constants(book: Any) -> None:
     assert "check_parameters(" in following.source
 
 
-def test_papermill_reads_the_types(path: Path) -> None:
+def test_papermill_reads_all_names_and_types(path: Path, book: Any) -> None:
+    """It passes over a line with a second `=` in its comment, and over a type with `|`."""
     import papermill
 
     found = papermill.inspect_notebook(str(path))
+    assert found.keys() == declarations([cells(book, "parameters")[0].source])[0].keys()
     assert all(value["inferred_type_name"].removesuffix(" | None") in TYPES for value in found.values())
     assert all(value["help"] for value in found.values()), "a comment says what each parameter is"
 

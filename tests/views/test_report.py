@@ -34,9 +34,8 @@ def full_run(run: Run, measured: tuple[dict, dict]) -> Run:
     before, after = measured
     event = {"step": 2, "at": 1.7e9, "knob": "temperature", "old": 1.0, "new": 1.3, "source": "panel"}
     run.commit(4, knob_events=[{**event, "outcome": "applied", "reason": ""}])
-    run.set_meta("before", before)
-    run.set_meta("after", after)
-    summary = {"valid_before": 0.25, "valid_after": 0.9, "reward_before": 0.2, "reward_after": 0.6, "seed": 0}
+    summary = {"before": before, "after": after}
+    summary |= {"valid_before": 0.25, "valid_after": 0.9, "reward_before": 0.2, "reward_after": 0.6, "seed": 0}
     run.set_meta("summary", summary)
     return run
 

@@ -114,6 +114,7 @@ class _Call:
                     stdout_file=self,
                     stderr_file=self,
                     autosave_cell_every=10,
+                    extra_arguments=["--log-level=ERROR"],
                     kernel_manager_class=self._manager_class(),
                     on_cell_start=self._on_cell_start,
                 )

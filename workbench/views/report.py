@@ -96,7 +96,8 @@ def _summary(run: Run, metrics: pd.DataFrame) -> str:
 
 
 def _before_after(run: Run) -> str:
-    before, after = run.meta("before"), run.meta("after")
+    summary = run.meta("summary") or {}
+    before, after = summary.get("before"), summary.get("after")
     if not before or not after:
         return ""
     table, failures = figures.measure_table(before, after), figures.failure_change_table(before, after)

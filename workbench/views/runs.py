@@ -33,6 +33,7 @@ def begin(config: Config, run_dir: str = "", *, resume: bool) -> tuple[Training,
     if running and running.summary and running.run.config == config and run_dir != NEW:
         return running, f'Run {running.run.path} is finished. For a new one set run_dir = "new".'
     path, note = choose_run(config, run_dir, resume=resume)
+    _no_progress_bars()
     training = start(config, path)
     ask_changes(training.run, training.control, config)
     return training, note
@@ -97,3 +98,12 @@ def _unfinished(config: Config, root: Path) -> Run | None:
         except (WorkbenchError, OSError):
             continue
     return None
+
+
+def _no_progress_bars() -> None:
+    """Bars of libraries, drawn from the training thread, would land in whatever cell ran last."""
+    from huggingface_hub.utils import disable_progress_bars
+    from transformers.utils import logging
+
+    disable_progress_bars()
+    logging.disable_progress_bar()
