@@ -65,7 +65,7 @@ class Training:
         finally:
             self.run.close()
 
-status = train.follow(Training())
+status = train.follow(Training(), fresh=True)
 sys.exit(status)
 """
 
@@ -133,6 +133,14 @@ def test_an_error_in_the_thread_is_raised_and_the_run_is_kept(tmp_path: Path) ->
     assert "ZeroDivisionError" in err
     assert "go on with: workbench resume" in err
     assert Run(tmp_path / "run").last_step() == 1
+
+
+def test_a_run_that_fails_before_its_first_step_leaves_nothing(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", body="1 / 0")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "resume" not in err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_second_start_of_a_run_names_the_first(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -35,7 +36,7 @@ def train(config: Config, run_path: Path | None) -> int:
 
     run = create_run(config, run_path or new_path(config))
     say(f"run {run.path}")
-    return follow(Training(run, Control(config)))
+    return follow(Training(run, Control(config)), fresh=True)
 
 
 def resume(run_path: Path, steps: int | None) -> int:
@@ -62,11 +63,11 @@ def resume(run_path: Path, steps: int | None) -> int:
     return follow(Training(run, Control(config)))
 
 
-def follow(training: Training) -> int:
+def follow(training: Training, *, fresh: bool = False) -> int:
     """Start a training, show where it is, and see it to its end. Returns the exit status: 0, or 128 + signal.
 
     At the first SIGINT or SIGTERM the run stops after the step in flight; at the second, or after 20 s, at once. The
-    training's own error is raised here.
+    training's own error is raised here; a `fresh` run that came to no step is removed then.
     """
     command = resume_command(training.run.path)
     with caught_signals() as caught, display() as show:
@@ -84,7 +85,10 @@ def follow(training: Training) -> int:
             show(training.control.progress())
         show(training.control.progress(), last=True)
     if training.error is not None:
-        say(f"the run is kept; once the cause is mended, go on with: {command}")
+        if fresh and not training.run.last_step() and not training.run.latest_checkpoint():
+            shutil.rmtree(training.run.path)  # nothing is in it yet, and its name is free for the next try
+        else:
+            say(f"the run is kept; once the cause is mended, go on with: {command}")
         raise training.error
     if training.summary is None:
         say(f"stopped; go on with: {command}")
@@ -132,7 +136,8 @@ def display() -> Iterator[Callable[..., None]]:
     def show(progress: Mapping[str, Any], *, last: bool = False) -> None:
         now = time.monotonic()
         mark = (progress.get("phase"), progress.get("step"))
-        if now - shown["at"] >= EVERY_S - 0.2 or (mark != shown["mark"] and now - shown["at"] >= 1.0) or last:
+        new = mark != shown["mark"]
+        if now - shown["at"] >= EVERY_S - 0.2 or (new and (last or now - shown["at"] >= 1.0)):
             say(progress_line(progress, progress["status"]))
             shown.update(at=now, mark=mark)
 
