@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,26 @@ def test_an_error_in_the_training_thread_ends_the_call(tmp_path: Path) -> None:
     given = {"preset": "smoke", "policy": str(tmp_path), "run_dir": str(tmp_path / "run")}
     with pytest.raises(WorkbenchError, match=r"failed with WorkbenchError: .*policy"):
         run("04_training", given, tmp_path / "out", terminal=io.StringIO())
+
+
+def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
+    workbench = str(Path(sys.executable).parent / "workbench")
+    command = [workbench, "notebook", "04", "--out", str(tmp_path / "out")]
+    given = {"groups": 1, "group_size": 2, "eval_drafts": 0, "run_dir": tmp_path / "run"}
+    command += [word for name, value in given.items() for word in ("-p", name, str(value))]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout
+    for line in process.stdout:
+        if line.startswith("step 2/50"):
+            break
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert f"Go on with: workbench resume {tmp_path / 'run'}" in rest
+    assert "Interrupted" in errors
+    with Run.open(tmp_path / "run") as run:
+        assert run.last_step() >= 2
+        assert run.latest_checkpoint()
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ class Panel:
         memory = psutil.Process().memory_info().rss / 2**30
         line += f" · isolation level {level}" if level else ""
         line += f" · memory {memory:.1f} GB"
-        parts = [f'<div class="wb-status" role="status">{readable(line)}</div>']
+        parts = [f'<div class="wb-status">{readable(line)}</div>']
         for problem in (progress.get("error"), self._message):
             if problem:
                 parts.append(f'<div class="wb-error" role="alert"><b>Error:</b> {readable(problem)}</div>')

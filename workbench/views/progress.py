@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -100,5 +101,5 @@ def follow(training: Followed, *, every_s: float = EVERY_S, write: Callable[[str
             time.sleep(0.1)
         run = getattr(training, "run", None)
         if run is not None:
-            write(f"stopped; nothing is lost. Go on with: workbench resume {run.path}")
+            write(f"stopped; nothing is lost. Go on with: workbench resume {shlex.quote(str(run.path))}")
         raise

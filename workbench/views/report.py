@@ -31,7 +31,7 @@ _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
 h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.2rem;border-bottom:1px solid #bbb}
 figure{margin:1.2rem 0}summary{cursor:pointer}pre{max-width:100%}
-table{margin:.4rem 0}th{text-align:left}details{margin:.3rem 0}
+table{margin:.4rem 0}th{text-align:left;padding-right:1.5em;vertical-align:top}details{margin:.3rem 0}
 @media (prefers-color-scheme:dark){body{color:#e6e6e6;background:#161616}}
 @media print{body{max-width:none;margin:0}details{break-inside:avoid}figure{break-inside:avoid}}
 """
