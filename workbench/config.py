@@ -21,7 +21,7 @@ Strategy = Literal["acegrpo", "uniform", "learnability", "variance", "regret", "
 
 
 def _knob(default: Any, description: str, *, unit: str = "", group: str, **bounds: Any) -> Any:
-    extra = {"live": True, "unit": unit, "group": group}
+    extra: dict[str, Any] = {"live": True, "unit": unit, "group": group}
     return Field(default, description=description, json_schema_extra=extra, **bounds)
 
 
@@ -36,36 +36,66 @@ class Config(BaseModel):
 
     # What is trained, on what
     policy: str = _fixed("tiny", "'tiny' (embedded), a Hugging Face id, a folder, or a GGUF file.", group="run")
-    tasks: str = _fixed("train", "Task ids or globs, comma-separated; 'train' and 'heldout' name the embedded splits.", group="run")
+    tasks: str = _fixed(
+        "train", "Task ids or globs, comma-separated; 'train' and 'heldout' name the embedded splits.", group="run"
+    )
     eval_tasks: str = _fixed("heldout", "Tasks measured before and after; they must not be among `tasks`.", group="run")
-    eval_drafts: int = _fixed(128, "Single drafts per task for valid_before/after; 0 skips the measurement.", group="run", ge=0, le=4096)
-    seed: int = _fixed(0, "Sets policy sampling, state sampler and task order; the weights stay the same.", group="run", ge=0, lt=2**31)
+    eval_drafts: int = _fixed(
+        128, "Single drafts per task for valid_before/after; 0 skips the measurement.", group="run", ge=0, le=4096
+    )
+    seed: int = _fixed(
+        0, "Sets policy sampling, state sampler and task order; the weights stay the same.", group="run", ge=0, lt=2**31
+    )
     steps: int = _knob(50, "Optimizer steps of the run.", group="run", ge=1, le=1_000_000)
 
     # Acting
     groups: int = _knob(4, "Groups (states) per step.", group="rollout", ge=1, le=1024)
     group_size: int = _knob(8, "Actions per group; below 2 no advantage exists.", group="rollout", ge=2, le=256)
     temperature: float = _knob(1.0, "Sampling temperature; the trainer uses the same.", group="rollout", ge=0.1, le=5.0)
-    max_prompt_tokens: int = _fixed(384, "Prompt budget; sections are trimmed by priority to fit.", group="rollout", ge=64, le=131_072)
+    max_prompt_tokens: int = _fixed(
+        384, "Prompt budget; sections are trimmed by priority to fit.", group="rollout", ge=64, le=131_072
+    )
     max_completion_tokens: int = _fixed(256, "Longest action.", group="rollout", ge=1, le=131_072)
 
     # Learning
     loss: Loss = _fixed("dapo", "Per-token loss and its aggregation.", group="learning")
-    learning_rate: float | None = _knob(None, "AdamW step size; None chooses by policy size.", group="learning", gt=0, le=1.0)
-    clip_low: float = _knob(0.2, "Lower clip range of the importance ratio: 1 - clip_low.", group="learning", ge=0, lt=1)
-    clip_high: float = _knob(0.28, "Upper clip range of the importance ratio: 1 + clip_high.", group="learning", ge=0, le=10)
-    ratio_cap: float = _knob(5.0, "CISPO: largest importance ratio that weights a token.", group="learning", gt=0, le=100)
-    kl_coef: float = _knob(0.0, "Weight of the KL to the policy at start; 0 loads no reference.", group="learning", ge=0, le=10)
+    learning_rate: float | None = _knob(
+        None, "AdamW step size; None chooses by policy size.", group="learning", gt=0, le=1.0
+    )
+    clip_low: float = _knob(
+        0.2, "Lower clip range of the importance ratio: 1 - clip_low.", group="learning", ge=0, lt=1
+    )
+    clip_high: float = _knob(
+        0.28, "Upper clip range of the importance ratio: 1 + clip_high.", group="learning", ge=0, le=10
+    )
+    ratio_cap: float = _knob(
+        5.0, "CISPO: largest importance ratio that weights a token.", group="learning", gt=0, le=100
+    )
+    kl_coef: float = _knob(
+        0.0, "Weight of the KL to the policy at start; 0 loads no reference.", group="learning", ge=0, le=10
+    )
     kl_estimator: Literal["k1", "k2", "k3"] = _fixed("k3", "KL estimator (Schulman 2020).", group="learning")
-    advantage_scale: Literal["group", "batch", "none"] = _fixed("group", "Divide centred rewards by this standard deviation (ddof 0, floor 1e-6).", group="learning")
-    ratio: Literal["recorded", "decoupled"] = _fixed("recorded", "Old log-probabilities: as recorded at sampling, or recomputed before the update.", group="learning")
-    mismatch: Literal["none", "truncate", "mask"] = _fixed("none", "Weight old/sampler: none, min(w, cap), or w·1[w ≤ cap]; needs ratio=decoupled.", group="learning")
+    advantage_scale: Literal["group", "batch", "none"] = _fixed(
+        "group", "Divide centred rewards by this standard deviation (ddof 0, floor 1e-6).", group="learning"
+    )
+    ratio: Literal["recorded", "decoupled"] = _fixed(
+        "recorded", "Old log-probabilities: as recorded at sampling, or recomputed before the update.", group="learning"
+    )
+    mismatch: Literal["none", "truncate", "mask"] = _fixed(
+        "none", "Weight old/sampler: none, min(w, cap), or w·1[w ≤ cap]; needs ratio=decoupled.", group="learning"
+    )
     mismatch_cap: float = _knob(2.0, "Cap of the mismatch weight.", group="learning", gt=0, le=100)
     iterations: int = _knob(1, "Optimizer passes over the same batch.", group="learning", ge=1, le=64)
     max_grad_norm: float = _knob(1.0, "Gradient clipping, L2.", group="learning", gt=0, le=1e6)
-    max_staleness: int = _knob(8, "Versions after which an action is dropped.", unit="versions", group="learning", ge=0, le=10_000)
-    micro_batch_tokens: int = _fixed(8192, "Padded tokens per forward; the result does not depend on it.", group="learning", ge=64)
-    adapter: Literal["auto", "lora", "full"] = _fixed("auto", "auto: full below 100 M parameters, LoRA from there.", group="learning")
+    max_staleness: int = _knob(
+        8, "Versions after which an action is dropped.", unit="versions", group="learning", ge=0, le=10_000
+    )
+    micro_batch_tokens: int = _fixed(
+        8192, "Padded tokens per forward; the result does not depend on it.", group="learning", ge=64
+    )
+    adapter: Literal["auto", "lora", "full"] = _fixed(
+        "auto", "auto: full below 100 M parameters, LoRA from there.", group="learning"
+    )
     lora_rank: int = _fixed(16, "Rank of LoRA, on all linear layers; alpha = 2·rank.", group="learning", ge=1, le=1024)
 
     # Curriculum (AceGRPO)
@@ -77,8 +107,12 @@ class Config(BaseModel):
     epsilon: float = _knob(0.05, "Uniform share of the choice.", group="curriculum", ge=0, le=1)
     std_exponent: float = _knob(1.0, "a in P = (2·std)^a · (R_max - mean)^b.", group="curriculum", ge=0, le=8)
     headroom_exponent: float = _knob(1.0, "b in P = (2·std)^a · (R_max - mean)^b.", group="curriculum", ge=0, le=8)
-    potential_ema: float = _fixed(0.5, "Weight of the newest visit in P's moving average.", group="curriculum", gt=0, le=1)
-    capacity: int = _fixed(4096, "States kept; beyond it the lowest P is evicted (roots stay).", group="curriculum", ge=1, le=10_000_000)
+    potential_ema: float = _fixed(
+        0.5, "Weight of the newest visit in P's moving average.", group="curriculum", gt=0, le=1
+    )
+    capacity: int = _fixed(
+        4096, "States kept; beyond it the lowest P is evicted (roots stay).", group="curriculum", ge=1, le=10_000_000
+    )
     children_cap: int = _fixed(256, "Most states per (task, kind) made by Φ.", group="curriculum", ge=1)
 
     # Executor
@@ -86,19 +120,27 @@ class Config(BaseModel):
     wall_s: float = _fixed(15.0, "Wall seconds per script.", group="executor", gt=0, le=86_400)
     memory_mb: int = _fixed(1024, "Memory per script, MB.", group="executor", ge=64)
     workers: int = _fixed(2, "Scripts run at once.", group="executor", ge=1, le=256)
-    min_level: Literal["A", "B", "C", "D", "E"] = _fixed("D", "Weakest isolation level accepted; E also needs unsafe_executor.", group="executor")
+    min_level: Literal["A", "B", "C", "D", "E"] = _fixed(
+        "D", "Weakest isolation level accepted; E also needs unsafe_executor.", group="executor"
+    )
     unsafe_executor: bool = _fixed(False, "Allow level E: no file, network or signal isolation.", group="executor")
 
     # Machine and run
     device: str = _fixed("auto", "auto, cpu, cuda, cuda:N or mps.", group="machine")
-    dtype: Literal["auto", "float32", "bfloat16"] = _fixed("auto", "auto: bf16 where a probe finds it faster; the tiny policy runs in fp32.", group="machine")
+    dtype: Literal["auto", "float32", "bfloat16"] = _fixed(
+        "auto", "auto: bf16 where a probe finds it faster; the tiny policy runs in fp32.", group="machine"
+    )
     threads: int = _fixed(2, "CPU threads of the trainer.", group="machine", ge=1, le=1024)
-    checkpoint_every_s: float = _fixed(0.0, "Least seconds between checkpoints; 0: after every step.", group="machine", ge=0)
+    checkpoint_every_s: float = _fixed(
+        0.0, "Least seconds between checkpoints; 0: after every step.", group="machine", ge=0
+    )
 
     @model_validator(mode="after")
     def _compatible(self) -> Config:
         if self.mismatch != "none" and self.ratio != "decoupled":
-            raise ValueError(f"mismatch={self.mismatch} needs ratio=decoupled: with recorded ratios the mismatch weight is 1")
+            raise ValueError(
+                f"mismatch={self.mismatch} needs ratio=decoupled: with recorded ratios the mismatch weight is 1"
+            )
         return self
 
 
@@ -119,7 +161,7 @@ def change(config: Config, **values: Any) -> Config:
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
-    """`["steps=2", "buffer=false"]` → values that `make_config` validates (numbers and booleans stay text until then)."""
+    """`["steps=2", "buffer=false"]` → values that `make_config` validates (numbers stay text until then)."""
     values: dict[str, Any] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")

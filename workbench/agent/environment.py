@@ -43,12 +43,12 @@ FAILURES: dict[str, str] = {
 """Failure kinds of programs that did not end well, recognised by the last error line, first match wins."""
 
 INVALID: dict[str, str] = {
-    "no_submission": r"no submission|wrote no|empty",
-    "wrong_ids": r"\bids?\b|rows?",
-    "labels_for_probabilities": r"probabilit",
-    "probabilities_for_labels": r"label|class",
-    "invalid_values": r"NaN|infinite|finite|negative|number|missing value",
-    "wrong_columns": r"columns?",
+    "no_submission": r"no submission\.csv|file is empty",
+    "wrong_ids": r"^id |ids of test\.csv|rows of test\.csv",
+    "wrong_columns": r"^column .* (?:is missing:|appears \d+ times)|^the file has \d+ columns",
+    "probability_wanted": r"probabilit",
+    "label_wanted": r"a label is wanted",
+    "bad_values": r"missing value|finite|negative|too large|a number is wanted",
 }
 """Failure kinds of submissions that a grader refused, recognised by its reason, first match wins."""
 
@@ -104,7 +104,7 @@ class Environment:
             return lambda: Outcome(feedback, None, executed=False)
         task = self.tasks[task_id]
         key = self._key(task, code)
-        stored = self.store.result(key) if self.store else None
+        stored = self.store.result(key) if self.store is not None else None
         if stored is not None:
             feedback = feedback_from_dict(stored)
             return lambda: Outcome(feedback, None, executed=False)
@@ -136,7 +136,7 @@ class Environment:
         feedback = judge(task, code, result)
         with self._lock:
             self._in_flight.pop(key, None)
-        if first and self.store and feedback.verdict is not Verdict.INFRASTRUCTURE:
+        if first and self.store is not None and feedback.verdict is not Verdict.INFRASTRUCTURE:
             self.store.store_result(key, feedback_to_dict(feedback))
         return Outcome(feedback, result.submission, executed=first)
 

@@ -92,7 +92,11 @@ def rollout(
 
 
 def _group(
-    state: State, prompt: Sequence[int], actions: Sequence[Action], feedbacks: Sequence[Feedback], path: Sequence[object]
+    state: State,
+    prompt: Sequence[int],
+    actions: Sequence[Action],
+    feedbacks: Sequence[Feedback],
+    path: Sequence[object],
 ) -> Group:
     group_id = "/".join(str(part) for part in path)
     turns = [

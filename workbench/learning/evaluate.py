@@ -20,6 +20,7 @@ from workbench.agent.rollout import rollout
 from workbench.config import Config, change
 from workbench.learning.buffer import child
 from workbench.learning.rewards import score_groups
+from workbench.tasks.leaderboard import human_rank
 from workbench.tasks.mle import MleTask, position, report
 from workbench.types import Kind, State, Turn, Verdict
 
@@ -56,7 +57,6 @@ def measure_drafts(
     done, total = 0, drafts * len(states)
     for start in range(0, drafts, DRAFTS_PER_PROMPT):
         size = min(DRAFTS_PER_PROMPT, drafts - start)
-        before = done
         result = rollout(
             policy,
             generator,
@@ -65,7 +65,7 @@ def measure_drafts(
             settings,
             seed_path=(seed, "drafts", start),
             group_size=size,
-            on_action=(lambda n, _, before=before: on_progress(before + n, total)) if on_progress else None,
+            on_action=_shifted(on_progress, done, total),
         )
         for group in score_groups(result.groups, environment.tasks):
             turns[group.state.task].extend(group.turns)
@@ -85,6 +85,11 @@ def measure_drafts(
         "unscorable": sum(v["unscorable"] for v in tasks.values()),
         "tasks": tasks,
     }
+
+
+def _shifted(on_progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Progress of one of several rollouts as that of the whole."""
+    return None if on_progress is None else lambda done, _: on_progress(before + done, total)
 
 
 def _draft_measures(turns: Sequence[Turn], task: MleTask) -> dict[str, Any]:
@@ -242,9 +247,14 @@ def _graded(attempt: Attempt, budget: int) -> dict[str, Any]:
         "silver": graded["silver_medal"],
         "bronze": graded["bronze_medal"],
         "above_median": graded["above_median"],
-        "human_rank": graded["human_rank"],
+        "human_rank": _human_rank(attempt.task, graded["score"]),
         "steps_to_first_valid": attempt.first_valid or budget + 1,
     }
+
+
+def _human_rank(task: MleTask, score: float | None) -> float:
+    """Share of the board that is not strictly better; 0 without a score."""
+    return 0.0 if score is None else human_rank(score, task.scores, task.higher_is_better)
 
 
 def interval(values: Sequence[float], *, draws: int = INTERVAL_DRAWS, seed: int = 0) -> list[float] | None:

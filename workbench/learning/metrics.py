@@ -42,7 +42,9 @@ def rollout_metrics(
         if of_kind:
             metrics[f"valid_rate_{kind.value}"] = fmean(turn.feedback.valid for turn in of_kind)
     if valid:
-        metrics["position_mean"] = fmean(position(tasks[t.state.task], t.feedback.score, "reward") for t in valid)
+        metrics["position_mean"] = fmean(
+            position(tasks[t.state.task], t.feedback.score, "reward") for t in valid if t.feedback.score is not None
+        )
     return metrics
 
 
