@@ -62,6 +62,8 @@ class Curriculum:
         """Σ c·ln c over the states' numbers of choices."""
         self._pending: list[Event] = []
         self._counts: Counter[str] = Counter()
+        self._counted: int | None = None
+        """The step that `_counts` is about."""
 
     # --- deciding
 
@@ -69,9 +71,12 @@ class Curriculum:
         """Up to `n` different states to act in at `step` (steps never go back).
 
         When fewer than `n` are rested, the least recently chosen are released; when there are not `n` states at all,
-        fewer come back, and `choices_missing` counts them.
+        fewer come back, and `choices_missing` counts them. Called again for the same step it gives further states,
+        never those of the calls before.
         """
-        self._counts.clear()
+        if step != self._counted:
+            self._counts.clear()
+            self._counted = step
         self._advance(step)
         chosen: list[State] = []
         while len(chosen) < n:
@@ -81,7 +86,7 @@ class Curriculum:
             node = self.buffer.nodes[state_id]
             self._do(Chosen(step, state_id, node.potential_at(step)))
             chosen.append(node.state)
-        self._counts["choices_missing"] = n - len(chosen)
+        self._counts["choices_missing"] += n - len(chosen)
         return chosen
 
     def _draw(self, step: int) -> str:
@@ -268,8 +273,8 @@ class Curriculum:
     # --- looking
 
     def metrics(self) -> dict[str, float]:
-        """Sizes now, and counts since the last `choose`. `choice_entropy` (nats) is that of the states' shares of all
-        choices so far; `potential_mean` and `potential_q75` are over visited states (absent without one)."""
+        """Sizes now, and counts of the step. `choice_entropy` (nats) is that of the states' shares of all choices so
+        far; `potential_mean` and `potential_q75` are over visited states (absent without one)."""
         metrics = {
             "buffer_states": float(len(self.buffer)),
             "buffer_visited": float(len(self._visited)),
