@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from workbench.cli.common import find_run, print_json, read_settings, settings_help
+from workbench.config import ROOT
 from workbench.types import WorkbenchError
 
 app = typer.Typer(
@@ -122,6 +123,21 @@ def report(
     from workbench.cli.report import report as work
 
     print(work(find_run(run), out))
+
+
+@app.command()
+def warmstart(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the policy is written.")] = ROOT / "data" / "policy",
+    json: Json = False,
+) -> None:
+    """Rebuild the tiny policy (up to 90 minutes on 2 cores)."""
+    from workbench.cli.warmstart import warmstart as work
+
+    facts = work(out)
+    if json:
+        print_json(facts)
+    else:
+        print(out)
 
 
 @app.command()

@@ -1,0 +1,350 @@
+"""From a state to a prompt within a token budget, and from a completion back to a script.
+
+Everything a prompt says comes from the public files of the task and from the state; nothing hidden is read. The wording
+is one mechanism for all policies: a small budget gives a compact card, a large one adds the task's description and a
+few rows. What does not fit is left out by priority, whole lines at a time, never through a section's header.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.types import Kind, State, WorkbenchError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.tasks.mle import MleTask
+
+FULL_BUDGET = 1024
+"""From this many prompt tokens the description, a data preview and guidelines are added."""
+TEMPLATE_RESERVE = 24
+"""Tokens left for the chat template's own marks; a default system message of a large model may take more."""
+
+WANTS = {
+    "probability": "Submit the probability of the positive class.",
+    "probabilities": "Submit one probability per class.",
+    "label": "Submit class labels.",
+    "number": "Submit numbers.",
+}
+INSTRUCTION = "Write one Python script. It prints `Validation score: <float>` and writes ./submission.csv."
+GUIDELINES = (
+    "Guidelines: answer with a single ```python block that holds the whole script; use pandas and scikit-learn; handle "
+    "missing values and text columns; estimate the metric on rows held out from train.csv; the script has a few "
+    "seconds of CPU time and no network."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a prompt says of one column of train.csv."""
+
+    name: str
+    kind: str
+    """`int`, `float`, `bool` or `text`."""
+    missing: int
+    distinct: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The public facts of a task that prompts are rendered from."""
+
+    metric: str
+    higher_is_better: bool
+    wants: str
+    """A key of `WANTS`."""
+    id_column: str
+    target: Column
+    submission: tuple[str, ...]
+    """Header of sample_submission.csv."""
+    train_rows: int
+    test_rows: int
+    columns: tuple[Column, ...]
+    description: str = ""
+    preview: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Detail:
+    """How much of each trimmable section is shown."""
+
+    description: bool
+    preview: bool
+    examples: bool
+    columns: int
+    output: int
+    code: int
+
+
+def messages(state: State, task: MleTask, *, budget: int, count: Callable[[str], int]) -> list[dict[str, str]]:
+    """One user message for `state` whose content, with `TEMPLATE_RESERVE`, has at most `budget` tokens under `count`.
+
+    Raises `WorkbenchError` when not even the smallest form fits.
+    """
+    return [{"role": "user", "content": render(state, card(task), budget=budget, count=count)}]
+
+
+def render(state: State, facts: Card, *, budget: int, count: Callable[[str], int]) -> str:
+    """The message's text; see `messages`."""
+    limit = budget - TEMPLATE_RESERVE
+    text = ""
+    for detail in _details(state, facts, full=budget >= FULL_BUDGET):
+        text = _text(state, facts, detail)
+        if count(text) <= limit:
+            return text
+    raise WorkbenchError(
+        f"max_prompt_tokens={budget} is too small for a {state.kind} of task '{state.task}': expected at least "
+        f"{count(text) + TEMPLATE_RESERVE}, raise it."
+    )
+
+
+def card(task: MleTask) -> Card:
+    """Facts of an embedded or user's task, read once from its public folder."""
+    facts = _read_card(str(task.public_dir), task.id_column)
+    several = len(task.target_columns) > 1
+    wants = "probabilities" if several and task.metric.wants == "probability" else task.metric.wants
+    return replace(
+        facts,
+        metric=task.metric.name,
+        higher_is_better=task.higher_is_better,
+        wants=wants,
+        description=task.description.strip(),
+    )
+
+
+@lru_cache(maxsize=256)
+def _read_card(public_dir: str, id_column: str) -> Card:
+    import pandas as pd
+
+    folder = Path(public_dir)
+    train, test, sample = (pd.read_csv(folder / f"{name}.csv") for name in ("train", "test", "sample_submission"))
+    return card_from_frames(train, test, sample, id_column)
+
+
+def card_from_frames(train: pd.DataFrame, test: pd.DataFrame, sample: pd.DataFrame, id_column: str) -> Card:
+    """Facts that the public tables show; metric, wording of `wants` and description are filled in by the caller."""
+    labels = [name for name in train.columns if name not in test.columns] or [str(sample.columns[-1])]
+    features = [name for name in train.columns if name in test.columns and name != id_column]
+    return Card(
+        metric="",
+        higher_is_better=True,
+        wants="number",
+        id_column=id_column,
+        target=_column(train[labels[0]]),
+        submission=tuple(map(str, sample.columns)),
+        train_rows=len(train),
+        test_rows=len(test),
+        columns=tuple(_column(train[name]) for name in features),
+        preview=train.head(3).to_csv(index=False),
+    )
+
+
+def _column(values: pd.Series) -> Column:
+    kind = {"i": "int", "u": "int", "f": "float", "b": "bool"}.get(getattr(values.dtype, "kind", "O"), "text")
+    known = values.dropna()
+    counted = known.value_counts()
+    order = sorted(counted.index, key=lambda value: (-counted[value], str(value)))
+    return Column(
+        name=str(values.name),
+        kind=kind,
+        missing=int(values.isna().sum()),
+        distinct=len(order),
+        examples=tuple(_short(str(value)) for value in order[:3]),
+    )
+
+
+def _short(value: str) -> str:
+    value = value.replace("\n", " ").replace("'", " ")
+    return value if len(value) <= 16 else value[:15] + "…"
+
+
+def _details(state: State, facts: Card, *, full: bool) -> Iterator[_Detail]:
+    """From everything to almost nothing, in the order in which sections are given up."""
+    columns, output, code = len(facts.columns), 600 if full else 0, 1_000_000
+    detail = _Detail(full, full, True, columns, output, code)
+    yield detail
+    if full:
+        for change in ({"preview": False}, {"output": 200}, {"output": 0}):
+            detail = replace(detail, **change)
+            yield detail
+    detail = replace(detail, examples=False)
+    yield detail
+    while detail.columns > 6:
+        detail = replace(detail, columns=max(6, detail.columns - 2))
+        yield detail
+    detail = replace(detail, description=False)
+    yield detail
+    lines = len(state.code.splitlines())
+    while lines > 8:
+        lines = max(8, lines * 3 // 4)
+        detail = replace(detail, code=lines)
+        yield detail
+    yield replace(detail, columns=0)
+
+
+def _text(state: State, facts: Card, detail: _Detail) -> str:
+    parts = [_task_lines(facts), _column_lines(facts, detail)]
+    if detail.description and facts.description:
+        parts.insert(0, facts.description + "\n")
+    if detail.preview and facts.preview:
+        parts.append("First rows of train.csv:\n" + facts.preview)
+    if state.kind is not Kind.DRAFT:
+        parts.append("Previous script:\n```python\n" + _cut_lines(state.code, detail.code) + "```\n")
+    if state.kind is Kind.DEBUG:
+        parts.append("It failed: " + _error_text(state) + "\n")
+        parts.append(_output_lines(state, detail))
+    if state.kind is Kind.IMPROVE:
+        score = "not reported" if state.score is None else f"{state.score:.4g}"
+        parts.append(f"Its validation score: {score}. Improve it.\n")
+        parts.append(_output_lines(state, detail))
+    if detail.description:
+        parts.append(GUIDELINES + "\n")
+    parts.append(INSTRUCTION)
+    return "".join(parts)
+
+
+def _task_lines(facts: Card) -> str:
+    direction = "higher" if facts.higher_is_better else "lower"
+    header = ", ".join(f"'{name}'" for name in facts.submission[:12])
+    more = f", … {len(facts.submission) - 12} more" if len(facts.submission) > 12 else ""
+    target = facts.target
+    return (
+        f"Predict '{target.name}' for ./input/test.csv ({facts.test_rows} rows), learn from ./input/train.csv "
+        f"({facts.train_rows} rows).\n"
+        f"Metric: {facts.metric}, {direction} is better. {WANTS[facts.wants]}\n"
+        f"./submission.csv has the columns of ./input/sample_submission.csv: {header}{more}\n"
+        f"Id: '{facts.id_column}'\n"
+        f"Target: '{target.name}'{_facts(target, examples=True)}\n"
+    )
+
+
+def _facts(column: Column, *, examples: bool) -> str:
+    text = f" {column.kind}"
+    if column.missing:
+        text += f", {column.missing} missing"
+    if column.kind == "text":
+        text += f", {column.distinct} values"
+        if examples and column.examples:
+            text += f", e.g. '{column.examples[0]}'"
+    return text
+
+
+def _column_lines(facts: Card, detail: _Detail) -> str:
+    shown = facts.columns[: detail.columns]
+    lines = [f"- '{column.name}'{_facts(column, examples=detail.examples)}\n" for column in shown]
+    left = facts.columns[detail.columns :]
+    if left:
+        texts = sum(column.kind == "text" for column in left)
+        missing = sum(column.missing > 0 for column in left)
+        lines.append(f"- {len(left)} more columns: {texts} text, {missing} with missing values\n")
+    return "Columns:\n" + "".join(lines)
+
+
+def _output_lines(state: State, detail: _Detail) -> str:
+    output = trim(state.output.strip(), detail.output)
+    return f"Its output:\n{output}\n" if output else ""
+
+
+def _cut_lines(code: str, limit: int) -> str:
+    """At most `limit` lines of a script, from both ends, with a comment where lines are left out."""
+    lines = code.strip("\n").splitlines()
+    if len(lines) > limit:
+        head, tail = limit - limit // 2, limit // 2
+        lines = [*lines[:head], "# …", *lines[len(lines) - tail :]]
+    return "\n".join(lines) + "\n"
+
+
+def _error_text(state: State) -> str:
+    line = state.error.strip() or error_line(state.output) or "no valid submission"
+    return trim(" ".join(line.splitlines()[0].split()), 110)
+
+
+_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b")
+
+
+def error_line(stderr: str) -> str | None:
+    """The last line that names an exception; of a message of several lines it is the first that is taken."""
+    lines = [line.strip() for line in stderr.splitlines()]
+    return next((line for line in reversed(lines) if _ERROR.match(line)), None)
+
+
+def trim(text: str, limit: int) -> str:
+    """`text` with its middle left out so that at most `limit` characters remain."""
+    if len(text) <= limit:
+        return text
+    if limit < 8:
+        return text[:limit] if limit > 0 else ""
+    head = (limit - 3) * 2 // 3
+    return text[:head] + " … " + text[len(text) - (limit - 3 - head) :]
+
+
+_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*$", re.MULTILINE)
+_CODE = re.compile(
+    r"^\s*(?:import|from|def|class|for|if|while|with|try|print|#|@)\b|^\s*#|^[\w.\[\], '\"]+\s*=|^\w[\w.]*\(",
+    re.MULTILINE,
+)
+
+
+def parse_code(text: str) -> str | None:
+    """The script of a completion: its ```python blocks (the last one that is Python, else the first), or bare code.
+
+    A fence that is never closed runs to the end. None when there is nothing that looks like code; a script with a
+    syntax error is returned, runs, and fails as such.
+    """
+    blocks = _fenced(text)
+    if not blocks:
+        return text.strip() + "\n" if _CODE.search(text) else None
+    python = [body for language, body in blocks if language.lower() in ("python", "py", "python3", "")]
+    candidates = [body for body in python or [body for _, body in blocks] if body.strip()]
+    whole = [body for body in candidates if _compiles(body)]
+    if not candidates:
+        return None
+    return (whole[-1] if whole else candidates[0]).strip("\n") + "\n"
+
+
+def _fenced(text: str) -> list[tuple[str, str]]:
+    blocks: list[tuple[str, str]] = []
+    start: tuple[str, int] | None = None
+    for match in _FENCE.finditer(text):
+        if start is None:
+            start = (match.group(1), match.end() + 1)
+        elif not match.group(1):
+            blocks.append((start[0], text[start[1] : match.start()]))
+            start = None
+    if start is not None:
+        blocks.append((start[0], text[start[1] :]))
+    return blocks
+
+
+def _compiles(code: str) -> bool:
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(code, "<action>", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        return False
+    return True
+
+
+_SCORE = re.compile(
+    r"^\s*(?:final )?validation score\s*[:=]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*$", re.IGNORECASE
+)
+
+
+def parse_own_score(stdout: str) -> float | None:
+    """The number of the last line `Validation score: <float>`; None without one (also for nan and inf)."""
+    for line in reversed(stdout.splitlines()):
+        match = _SCORE.match(line)
+        if match:
+            value = float(match.group(1))
+            return value if abs(value) < 1e300 else None
+    return None
