@@ -27,9 +27,7 @@ def warmstart(out: Path) -> dict[str, Any]:
     scratch = ROOT / "runs" / f".warmstart-{key(sizes, recipe)}"
     before = ROOT / "data" / "policy" / FACTS
     old = json.loads(before.read_text(encoding="utf-8")) if before.exists() else None
-    print(
-        f"Rebuilding the tiny policy into {out} (up to 90 minutes; Ctrl-C keeps what is done in {scratch}).", flush=True
-    )
+    print(f"Rebuilding the tiny policy into {out}: up to 90 minutes; what is done is kept in {scratch}.", flush=True)
     began = time.monotonic()
 
     def report(line: str) -> None:

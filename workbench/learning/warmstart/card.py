@@ -9,6 +9,7 @@ from typing import Any
 def model_card(facts: Mapping[str, Any]) -> str:
     """README.md of the policy's folder, from the facts of its making (see `rebuild`)."""
     sizes, recipe, quality = facts["sizes"], facts["recipe"], facts["quality"]
+    size, tokens = f"{facts['parameters'] / 1e6:.2f} M", f"{recipe['tokens'] / 1e6:.0f} M"
     return f"""---
 license: apache-2.0
 language: [en]
@@ -18,18 +19,18 @@ library_name: transformers
 
 # The tiny policy
 
-A Llama of {facts["parameters"] / 1e6:.2f} M parameters ({recipe["layers"]} layers of width {recipe["width"]}, vocabulary
-{recipe["vocabulary"]}) that writes short pandas and scikit-learn scripts for tabular tasks. It is the start of training in
-this workbench, small enough to learn on two CPU cores in minutes, and imperfect on purpose: it writes what a beginner
-would, and much of that fails for reasons that lie in the task (missing values, text columns, labels where probabilities
-are wanted, a weak model). It is of no use for anything else.
+A Llama of {size} parameters ({recipe["layers"]} layers of width {recipe["width"]}, vocabulary {recipe["vocabulary"]})
+that writes short pandas and scikit-learn scripts for tabular tasks. It is the start of training in this workbench,
+small enough to learn on two CPU cores in minutes, and imperfect on purpose: it writes what a beginner would, and much
+of that fails for reasons that lie in the task (missing values, text columns, labels where probabilities are wanted, a
+weak model). It is of no use for anything else.
 
 ## How it was made
 
-`workbench warmstart` rebuilds it: {sizes["drafts"]:,} drafts, {sizes["executions"]:,} scripts executed on random tables (those that
-failed, with their real error line, teach debugging; the others improving) and {sizes["drills"]:,} copy drills, {recipe["tokens"] / 1e6:.0f} M
-tokens of training in bfloat16 autocast. All table, column and label names are made of random syllables; the generator
-knows nothing of the tasks in `data/tasks`. No text of other sources was used.
+`workbench warmstart` rebuilds it: {sizes["drafts"]:,} drafts, {sizes["executions"]:,} scripts executed on random tables
+(those that failed, with their real error line, teach debugging, the others improving) and {sizes["drills"]:,} copy
+drills; {tokens} tokens of training in bfloat16 autocast. All table, column and label names are made of random
+syllables; the generator knows nothing of the tasks in `data/tasks`. No text of other sources was used.
 
 Corpus SHA-256: `{facts["corpus_sha256"]}`
 
