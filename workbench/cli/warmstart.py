@@ -13,7 +13,7 @@ from workbench.config import ROOT
 
 
 def warmstart(out: Path) -> dict[str, Any]:
-    """Rebuild the tiny policy into `out` and return the facts of its making; a second call goes on where it was stopped.
+    """Rebuild the tiny policy into `out` and return the facts of its making; a second call goes on from where it was.
 
     Raises WorkbenchError when there is no sandbox to measure it in.
     """
