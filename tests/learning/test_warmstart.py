@@ -1,4 +1,4 @@
-"""The warm start: the grammar, the corpus, the tokenizer, the training rows, and the embedded policy that came of it."""
+"""The warm start: the grammar, the corpus, the tokenizer, the rows, and the embedded policy that came of it."""
 
 from __future__ import annotations
 
