@@ -9,7 +9,7 @@ from typing import Any
 def model_card(facts: Mapping[str, Any]) -> str:
     """README.md of the policy's folder, from the facts of its making (see `rebuild`)."""
     sizes, recipe, quality = facts["sizes"], facts["recipe"], facts["quality"]
-    size, tokens = f"{facts['parameters'] / 1e6:.2f} M", f"{recipe['tokens'] / 1e6:.0f} M"
+    size, tokens = f"{facts['parameters'] / 1e6:.2f} M", f"{recipe['tokens'] / 1e6:.1f} M"
     return f"""---
 license: apache-2.0
 language: [en]
@@ -28,8 +28,8 @@ weak model). It is of no use for anything else.
 ## How it was made
 
 `workbench warmstart` rebuilds it: {sizes["drafts"]:,} drafts, {sizes["executions"]:,} scripts executed on random tables
-(those that failed, with their real error line, teach debugging, the others improving) and {sizes["drills"]:,} copy
-drills; {tokens} tokens of training in bfloat16 autocast. All table, column and label names are made of random
+(those that failed, with their real error line, teach debugging, the others improving), and {tokens} tokens of training
+in bfloat16 autocast. All table, column and label names are made of random
 syllables; the generator knows nothing of the tasks in `data/tasks`. No text of other sources was used.
 
 Corpus SHA-256: `{facts["corpus_sha256"]}`

@@ -1,4 +1,4 @@
-"""The pairs to learn from: drafts, debugs of really executed failures, improvements of valid scripts, copy drills."""
+"""The pairs to learn from: drafts, debugs of really executed failures, improvements of valid scripts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from workbench.agent.prompts import render
@@ -40,25 +40,26 @@ def draft(seed: int, n: int = 3) -> Pair:
     return Pair("draft", prompt, tuple(grammar.script(grammar.draw(rng, schema), schema) for _ in range(n)))
 
 
-def drill(seed: int) -> Pair:
-    """Names to be copied, nothing else."""
-    rng = random.Random(f"drill {seed}")
-    names = schemas.unique_names(rng, rng.randint(4, 10))
-    prompt = "Columns:\n" + "".join(f"- '{name}' {rng.choice(('int', 'float', 'text'))}\n" for name in names)
-    prompt += "Write the list of columns."
-    return Pair("drill", prompt, ("columns = [" + ", ".join(f"'{name}'" for name in names) + "]\n",))
-
-
 def executed(
     seeds: Sequence[int], workers: int = 2, n: int = 4, report: Callable[[int], None] | None = None
 ) -> Iterator[Pair]:
     """A debug or an improve pair for each seed, from what the first script really did."""
     plans = [grammar.draw(random.Random(f"first {seed}"), schemas.make_schema(seed)) for seed in seeds]
-    jobs = [(seed, grammar.script(plan, schemas.make_schema(seed))) for seed, plan in zip(seeds, plans, strict=True)]
+    jobs = [(seed, misnamed(seed, plan)) for seed, plan in zip(seeds, plans, strict=True)]
     for index, outcome in enumerate(execute.run_all(jobs, workers)):
         if report:
             report(index + 1)
         yield after(seeds[index], plans[index], jobs[index][1], outcome, n)
+
+
+def misnamed(seed: int, plan: grammar.Plan) -> str:
+    """The script of a plan; now and then with a name that is not the table's, as by a policy that copies badly."""
+    schema, rng = schemas.make_schema(seed), random.Random(f"misnamed {seed}")
+    if rng.random() < 0.3:
+        field = rng.choice(("id_column", "target"))
+        wrong = getattr(schema, field)[: rng.randint(1, 6)] + schemas.syllable(rng)
+        schema = replace(schema, **{field: wrong})
+    return grammar.script(plan, schema)
 
 
 def after(seed: int, plan: grammar.Plan, code: str, outcome: execute.Outcome, n: int) -> Pair:
@@ -76,12 +77,9 @@ def after(seed: int, plan: grammar.Plan, code: str, outcome: execute.Outcome, n:
     return Pair(state.kind.value, render(state, facts, budget=BUDGET, count=rough_count), scripts)
 
 
-def build(
-    drafts: int, executions: int, drills: int, workers: int = 2, report: Callable[[int], None] | None = None
-) -> list[Pair]:
-    """The whole corpus, in a fixed order that depends on nothing but the three sizes."""
+def build(drafts: int, executions: int, workers: int = 2, report: Callable[[int], None] | None = None) -> list[Pair]:
+    """The whole corpus, in a fixed order that depends on nothing but the two sizes."""
     pairs = [draft(seed) for seed in range(drafts)]
-    pairs += [drill(seed) for seed in range(drills)]
     pairs += [pair for pair in executed(range(EXECUTED, EXECUTED + executions), workers, report=report) if pair.scripts]
     return pairs
 

@@ -23,14 +23,15 @@ from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 """
 
+NAMES = {"literal": 0.35, "sample": 0.40, "absent": 0.25}
 ENCODE = {
-    "none": 0.50,
-    "number": 0.13,
-    "dummies": 0.13,
+    "none": 0.44,
+    "number": 0.15,
+    "dummies": 0.15,
     "dummies_apart": 0.08,
-    "ordinal": 0.07,
+    "ordinal": 0.08,
     "strict": 0.05,
-    "codes": 0.04,
+    "codes": 0.05,
 }
 MISSING = {"none": 0.50, "zero": 0.16, "median": 0.16, "imputer": 0.12, "drop": 0.06}
 MODES: Mapping[str, Mapping[str, float]] = {
@@ -60,7 +61,8 @@ class Plan:
     """The choices of one script."""
 
     names: str
-    """`literal`: ID and TARGET written out; `sample`: taken from the header of the sample submission."""
+    """`literal`: ID and TARGET written out; `sample`: the two columns of the sample submission; `absent`: TARGET is the
+    column that test.csv lacks."""
     missing: str
     encode: str
     mode: str
@@ -85,7 +87,7 @@ def draw(rng: random.Random, schema: Schema) -> Plan:
     mode = pick(rng, MODES[schema.wants])
     family = pick(rng, FAMILIES)
     return Plan(
-        names="literal" if mode == "probabilities" or rng.random() < 0.8 else "sample",
+        names=draw_names(rng, mode),
         missing=pick(rng, MISSING),
         encode=pick(rng, ENCODE),
         mode=mode,
@@ -97,6 +99,11 @@ def draw(rng: random.Random, schema: Schema) -> Plan:
         sign=rng.random() < 0.6,
         submit="frame" if rng.random() < 0.6 else "sample",
     )
+
+
+def draw_names(rng: random.Random, mode: str) -> str:
+    names = pick(rng, NAMES)
+    return "absent" if mode == "probabilities" and names == "sample" else names
 
 
 def has_text(schema: Schema) -> bool:
@@ -118,7 +125,7 @@ def good(rng: random.Random, schema: Schema, plan: Plan, *, strength: float = 1.
         changes["mode"] = schema.wants
         changes["log"] = False
         if schema.wants == "probabilities":
-            changes["names"] = "literal"
+            changes["names"] = "absent" if plan.names == "sample" else plan.names
     return replace(plan, **changes)  # type: ignore[arg-type]
 
 
@@ -127,6 +134,8 @@ def repair(rng: random.Random, schema: Schema, plan: Plan, error: str) -> Plan:
     if rng.random() < 0.15:
         return replace(plan, **{field: getattr(draw(rng, schema), field) for field in ("encode", "family", "missing")})
     mended = good(rng, schema, plan, strength=0.5)
+    if "not found in axis" in error or "KeyError" in error or "unpack" in error:
+        return replace(mended, names="absent" if mended.mode == "probabilities" else pick(rng, NAMES))
     if "could not convert" in error and plan.encode in ("none",) and has_text(schema):
         mended = replace(mended, encode=pick(rng, {"dummies": 0.45, "number": 0.3, "ordinal": 0.25}))
     elif "NaN" in error and mended.missing in ("none", "drop"):
@@ -173,10 +182,12 @@ def script(plan: Plan, schema: Schema) -> str:
 def _load(plan: Plan, schema: Schema) -> str:
     text = f"ID = '{schema.id_column}'\nTARGET = '{schema.target}'\n" if plan.names == "literal" else ""
     text += "train = pd.read_csv('./input/train.csv')\ntest = pd.read_csv('./input/test.csv')\n"
-    if plan.submit == "sample" or plan.names == "sample":
+    if plan.submit == "sample" or plan.names != "literal":
         text += "sub = pd.read_csv('./input/sample_submission.csv')\n"
     if plan.names == "sample":
         text += "ID, TARGET = sub.columns\n"
+    if plan.names == "absent":
+        text += "ID = sub.columns[0]\nTARGET = [name for name in train if name not in test][0]\n"
     if plan.missing == "drop":
         text += "train = train.dropna()\n"
     return text + "X = train.drop(columns=[ID, TARGET])\nX_test = test.drop(columns=[ID])\n"

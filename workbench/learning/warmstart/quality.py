@@ -75,8 +75,8 @@ def measure(folder: Path, *, tables: int = 128, workers: int = 2, seed: int = 0)
 
 def _copied(text: str, schema: Schema) -> bool:
     """Whether the script names its two columns right, written out or taken from the sample submission."""
-    literal = f"ID = '{schema.id_column}'\nTARGET = '{schema.target}'\n" in text
-    return literal or "ID, TARGET = sub.columns\n" in text
+    literal = f"ID = '{schema.id_column}'\nTARGET = '{schema.target}'\n"
+    return any(lines in text for lines in (literal, "ID, TARGET = sub.columns\n", "ID = sub.columns[0]\nTARGET = ["))
 
 
 def _prompt(policy: Policy, state: State, card: Card) -> list[int]:

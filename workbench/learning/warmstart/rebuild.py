@@ -27,11 +27,10 @@ SOURCES = ("schemas", "grammar", "execute", "corpus", "tokenizer", "train")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much corpus is made: drafts and drills cost nothing, an execution some 0.07 s."""
+    """How much corpus is made: a draft costs nothing, an execution some 0.07 s."""
 
     drafts: int = 20_000
-    executions: int = 8_000
-    drills: int = 3_000
+    executions: int = 6_000
 
 
 def key(sizes: Sizes, recipe: Recipe) -> str:
@@ -98,7 +97,7 @@ def _corpus(path: Path, sizes: Sizes, workers: int, report: Callable[[str], None
             if done % 100 == 0:
                 report(f"executing scripts on random tables: {done} of {sizes.executions}")
 
-        pairs = corpus.build(sizes.drafts, sizes.executions, sizes.drills, workers, tell)
+        pairs = corpus.build(sizes.drafts, sizes.executions, workers, tell)
         aside = path.with_suffix(".new")
         corpus.save(pairs, aside)
         aside.replace(path)

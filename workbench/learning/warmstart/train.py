@@ -30,17 +30,14 @@ class Recipe:
     vocabulary: int = 1536
     width: int = 256
     layers: int = 5
-    heads: int = 8
+    heads: int = 4
     hidden: int = 640
     batch_tokens: int = 4096
-    tokens: int = 10_000_000
+    tokens: int = 6_500_000
     """Padded tokens of the whole training."""
     rate: float = 3e-3
     muon_rate: float = 0.02
     warmup: float = 0.03
-    drill_until: float = 0.4
-    """Share of the training after which copy drills are no longer mixed in."""
-    drill_share: float = 0.2
     seed: int = 0
 
 
@@ -84,30 +81,13 @@ def _repeated(text: str, offsets: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
 
-def random_copy(rng: random.Random, vocabulary: int) -> Row:
-    """Random tokens twice: the plainest lesson in copying, for every token alike."""
-    n = rng.randint(12, 40)
-    tokens = tuple(rng.randrange(5, vocabulary) for _ in range(n))
-    return Row("copy", tokens, (tokens,))
-
-
 def batches(rows: Sequence[Row], recipe: Recipe) -> Iterator[list[Row]]:
     """Endless batches of about `batch_tokens` padded tokens, of rows of similar length, in an order set by the seed."""
     rng = random.Random(f"order {recipe.seed}")
-    drills = [row for row in rows if row.kind == "drill"]
-    work = [row for row in rows if row.kind != "drill"]
-    seen = 0
     while True:
-        order = rng.sample(work, len(work))
+        order = rng.sample(rows, len(rows))
         for start in range(0, len(order), 1024):
-            chunk = order[start : start + 1024]
-            share = recipe.drill_share * max(0.0, 1 - seen / (recipe.drill_until * recipe.tokens))
-            extra = int(len(chunk) * share)
-            chunk += [rng.choice(drills) for _ in range(extra)] if drills else []
-            chunk += [random_copy(rng, recipe.vocabulary) for _ in range(extra)]
-            for batch in _bucketed(chunk, recipe.batch_tokens, rng):
-                seen += len(batch) * max(row.length for row in batch)
-                yield batch
+            yield from _bucketed(order[start : start + 1024], recipe.batch_tokens, rng)
 
 
 def _bucketed(rows: list[Row], budget: int, rng: random.Random) -> list[list[Row]]:
@@ -230,8 +210,7 @@ def train(
         for rule in rules:
             rule.step()
             rule.zero_grad(set_to_none=True)
-        if any(row.kind not in ("copy", "drill") for row in batch):
-            average = loss.item() if math.isnan(average) else 0.95 * average + 0.05 * loss.item()
+        average = loss.item() if math.isnan(average) else 0.95 * average + 0.05 * loss.item()
         step, seen = step + 1, seen + len(batch) * max(row.length for row in batch)
         if step % 20 == 0:
             speed = (seen - began_seen) / (time.monotonic() - began)
