@@ -92,6 +92,7 @@ class Learning(RuleBasedStateMachine):
         rows = self.sampler.snapshot()
         assert len(rows) == len(nodes)
         assert all(0 <= row["potential"] <= 1 for row in rows)
+        assert self.sampler.metrics()["buffer_visited"] == sum(row["visits"] > 0 for row in rows)
         total = sum(row["q"] for row in rows)
         assert abs(total - 1) < 1e-9 or all(row["resting"] for row in rows)
         children = [node.state for node in nodes.values() if not node.root]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict, dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from workbench.agent.prompts import parse_code, parse_own_score, trim
 from workbench.sandbox.executor import Executor, Limits, Request, Result
@@ -56,9 +56,9 @@ INVALID: dict[str, str] = {
 class Store(Protocol):
     """Where results of executions are kept; a `Run` is one."""
 
-    def result(self, key: str) -> Mapping[str, object] | None: ...
+    def result(self, key: str) -> Mapping[str, Any] | None: ...
 
-    def store_result(self, key: str, value: dict[str, object]) -> None: ...
+    def store_result(self, key: str, result: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class Outcome:
     feedback: Feedback
     submission: bytes | None
     executed: bool
-    """False when the result was stored already or there was nothing to run."""
+    """Whether this counts as an execution: a distinct program, run for the first time, in this step or (read back by a
+    resumed run) in its interrupted first try."""
 
 
 class Environment:
@@ -90,8 +91,15 @@ class Environment:
         self.seed = seed
         self.store = store
         self.digest = digest
+        self._step: int | None = None
+        self._counted: set[str] = set()
         self._in_flight: dict[str, Future[Result]] = {}
         self._lock = threading.Lock()
+
+    def begin(self, step: int) -> None:
+        """From now on results are those of this training step; counting starts anew."""
+        self._step = step
+        self._counted.clear()
 
     def submit(self, task_id: str, action: Action) -> Callable[[], Outcome]:
         """Start running the action's script; the function returned waits for the outcome.
@@ -106,10 +114,20 @@ class Environment:
         key = self._key(task, code)
         stored = self.store.result(key) if self.store is not None else None
         if stored is not None:
-            feedback = feedback_from_dict(stored)
-            return lambda: Outcome(feedback, None, executed=False)
+            feedback, executed = feedback_from_dict(stored["feedback"]), self._counts(key, stored["step"])
+            return lambda: Outcome(feedback, None, executed)
         future, first = self._start(key, task, code)
-        return lambda: self._finish(key, task, code, future, first)
+        executed = first and self._counts(key, self._step)
+        return lambda: self._finish(key, task, code, future, first, executed)
+
+    def _counts(self, key: str, step: int | None) -> bool:
+        """Whether a program first run in `step` is a new execution of the present one. That a resumed run reads back
+        what it had run before it was interrupted makes no difference to its figures."""
+        with self._lock:
+            if key in self._counted or step != self._step:
+                return False
+            self._counted.add(key)
+            return True
 
     def _key(self, task: MleTask, code: str) -> str:
         parts = (task.id, code, json.dumps(asdict(self.limits), sort_keys=True), str(self.seed), self.digest)
@@ -123,7 +141,9 @@ class Environment:
             future = self._in_flight[key] = self.executor.submit(request)
             return future, True
 
-    def _finish(self, key: str, task: MleTask, code: str, future: Future[Result], first: bool) -> Outcome:
+    def _finish(
+        self, key: str, task: MleTask, code: str, future: Future[Result], first: bool, executed: bool
+    ) -> Outcome:
         with self._lock:
             waiting = len(self._in_flight)
         try:
@@ -134,11 +154,11 @@ class Environment:
                 "run `workbench doctor` and start again with `workbench resume`."
             ) from None
         feedback = judge(task, code, result)
-        with self._lock:
-            self._in_flight.pop(key, None)
         if first and self.store is not None and feedback.verdict is not Verdict.INFRASTRUCTURE:
-            self.store.store_result(key, feedback_to_dict(feedback))
-        return Outcome(feedback, result.submission, executed=first)
+            self.store.store_result(key, {"feedback": feedback_to_dict(feedback), "step": self._step})
+        with self._lock:  # only now: whoever submits it meanwhile finds it in flight or stored
+            self._in_flight.pop(key, None)
+        return Outcome(feedback, result.submission, executed)
 
 
 def judge(task: MleTask, code: str, result: Result) -> Feedback:

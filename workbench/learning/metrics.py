@@ -17,7 +17,7 @@ WARN_SHARE = 0.9
 
 
 def rollout_metrics(
-    result: Rollout, groups: Sequence[Group], tasks: Mapping[str, MleTask], version: int
+    results: Sequence[Rollout], groups: Sequence[Group], tasks: Mapping[str, MleTask], version: int
 ) -> dict[str, float]:
     """Plain numbers about what the policy did in this step; a rate with no action behind it is left out."""
     turns = [turn for group in groups for turn in group.turns if turn.reward is not None]
@@ -25,8 +25,8 @@ def rollout_metrics(
     lengths = [len(turn.action.token_ids) for turn in turns]
     staleness = [version - turn.action.policy_version for turn in turns]
     metrics: dict[str, float] = {
-        "executions": float(result.executions),
-        "skipped_prompts": float(result.skipped_prompts),
+        "executions": float(sum(result.executions for result in results)),
+        "skipped_prompts": float(sum(result.skipped_prompts for result in results)),
     }
     if turns:
         metrics |= {

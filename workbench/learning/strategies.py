@@ -49,7 +49,7 @@ STRATEGIES: dict[str, Strategy] = {
     "learnability": Strategy(learnability, PROPORTIONAL),
     "variance": Strategy(variance, PROPORTIONAL),
     "regret": Strategy(regret, ZIPF),
-    # Its point, drawing again instead of flat groups, is in who uses the groups; the choice itself is uniform.
+    # Its point, drawing again for flat groups, is in the trainer; the choice itself is uniform.
     "dapo": Strategy(learnability, UNIFORM),
 }
 
@@ -67,3 +67,9 @@ def reward_statistics(group: Group) -> Rewards | None:
         return None
     mean, std = mean_std(rewards)
     return Rewards(len(rewards), mean, std if std >= FLAT else 0.0, max(rewards))
+
+
+def teaches(group: Group) -> bool:
+    """Whether a group's rewards differ, so that it has a gradient."""
+    rewards = reward_statistics(group)
+    return rewards is not None and rewards.std > 0

@@ -23,20 +23,27 @@ from workbench.agent.environment import Environment
 from workbench.agent.generate import HFGenerator
 from workbench.agent.policy import Policy, default_learning_rate, load_policy
 from workbench.agent.rollout import Rollout, rollout, tasks_by_id
-from workbench.config import Config, change
-from workbench.control import Control, StopRequested
+from workbench.config import Config, change, knobs
+from workbench.control import Control, Request, StopRequested
 from workbench.learning.advantages import group_advantages
 from workbench.learning.batch import Sample, make_samples
 from workbench.learning.evaluate import measure_drafts
 from workbench.learning.metrics import StageTimer, rollout_metrics, warning
 from workbench.learning.rewards import score_groups
 from workbench.learning.sampler import Curriculum
+from workbench.learning.strategies import teaches
 from workbench.learning.update import update
 from workbench.run import Run, new_path
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.mle import MleTask
 from workbench.types import Group, Kind, State, WorkbenchError
+
+REDRAWS = 3
+"""Most times that strategy `dapo` draws again in a step (our choice): without an end a run could hang."""
+
+_REASONS = frozenset({"dtype_reason"})
+"""What the environment says in words; it decides no bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +127,29 @@ class Trainer:
         self.tasks = tasks_by_id(load_tasks(config.tasks))
         self.held_out = tasks_by_id(load_tasks(config.eval_tasks)) if config.eval_drafts else {}
         self.executor = start_executor(config, [*self.tasks.values(), *self.held_out.values()])
-        self.policy = load_policy(config)
+        self.policy = self._load_policy(config)
         self.generator = HFGenerator(self.policy)
         self.optimizer = torch.optim.AdamW(
             list(self.policy.trainable()), lr=self.learning_rate(config), betas=(0.9, 0.95), weight_decay=0.0
         )
         roots = [State(task_id, Kind.DRAFT) for task_id in sorted(self.tasks)]
         self.curriculum = Curriculum(config, roots, config.steps)
-        control.report(phase="starting the sandbox")
-        self.executor.start()
-        self.environment = self._environment(self.tasks, config, store=True)
         self.step_done = 0
         self.recent_seconds: list[float] = []
-        self._restore()
+        self._knob_events: list[dict[str, Any]] = []
+        control.report(phase="starting the sandbox")
+        try:
+            self.executor.start()
+            self.environment = self._environment(self.tasks, config, store=True)
+            self._restore()
+        except BaseException:
+            self.close()
+            raise
+
+    def _load_policy(self, config: Config) -> Policy:
+        """The policy as it was when the run began: a number format that was probed then is not probed again."""
+        dtype = self.run.environment.get("dtype", config.dtype)
+        return load_policy(change(config, dtype=dtype))
 
     def learning_rate(self, config: Config) -> float:
         return config.learning_rate if config.learning_rate is not None else default_learning_rate(self.policy)
@@ -142,26 +159,17 @@ class Trainer:
     def run_steps(self) -> None:
         """Steps until the configured last one. Raises StopRequested at a step boundary."""
         for step in itertools.count(self.step_done + 1):
-            if step > self.control.config.steps:
-                return
             config = self.control.boundary(step)
             if step > config.steps:
                 return
             self.step(config, step)
 
     def step(self, config: Config, step: int) -> dict[str, float]:
-        """One step as design: choose, act, score, grow, observe, advantages, update, record."""
+        """One step: choose, act, score, observe, grow, advantages, update, record. Returns its metrics."""
         timer = StageTimer()
         self.curriculum.update(config)
-        with timer("choose"):  # 1 where to learn now
-            states = self.curriculum.choose(step, config.groups)
-        with timer("generate"):  # 2 act; the sandbox executes while the rest of the batch is generated
-            result = self._act(config, step, states)
-        with timer("score"):  # 3 components, then a total in [0, 1]
-            groups = score_groups(result.groups, self.tasks)
-        with timer("curriculum"):  # 4 x' = Φ(x, y, f), and 5 learnability
-            self.curriculum.observe(step, groups)
-            self.curriculum.add(step, groups)
+        self.environment.begin(step)
+        result, groups = self._collect(config, step, timer)  # 1 choose, 2 act, 3 score, 4 and 5 let the curriculum know
         with timer("advantages"):  # 6 group-relative advantages
             advantages, advantage_metrics = group_advantages(
                 [[turn.reward.total if turn.reward else None for turn in group.turns] for group in groups],
@@ -174,6 +182,7 @@ class Trainer:
             update_metrics = self._update(config, samples)
         metrics = {
             **rollout_metrics(result, groups, self.tasks, self.policy.version),
+            "redraws": float(len(result) - 1),
             **advantage_metrics,
             **sample_metrics,
             **update_metrics,
@@ -187,11 +196,35 @@ class Trainer:
         self._record(config, step, groups, metrics)  # 8 one transaction, then the checkpoint
         return metrics
 
-    def _act(self, config: Config, step: int, states: Sequence[State]) -> Rollout:
+    def _collect(self, config: Config, step: int, timer: StageTimer) -> tuple[list[Rollout], list[Group]]:
+        """The step's rollouts and scored groups. Strategy `dapo` draws again as many states as gave flat groups, at
+        most `REDRAWS` times; what is still missing then is missing, and `groups_used` says so."""
+        results: list[Rollout] = []
+        groups: list[Group] = []
+        missing = config.groups
+        for draw in range(1 + (REDRAWS if config.strategy == "dapo" else 0)):
+            with timer("choose"):  # 1 where to learn now
+                states = self.curriculum.choose(step, missing)
+            if not states:
+                break
+            with timer("generate"):  # 2 act; the sandbox executes while the rest of the batch is generated
+                results.append(self._act(config, step, draw, states))
+            with timer("score"):  # 3 components, then a total in [0, 1]
+                scored = score_groups(results[-1].groups, self.tasks)
+            with timer("curriculum"):  # 4 x' = Φ(x, y, f), and 5 learnability
+                self.curriculum.observe(step, scored)
+                self.curriculum.add(step, scored)
+            groups += scored
+            missing = config.groups - sum(map(teaches, groups))
+            if missing <= 0:
+                break
+        return results, groups
+
+    def _act(self, config: Config, step: int, draw: int, states: Sequence[State]) -> Rollout:
         def progress(done: int, total: int) -> None:
             self.control.report(phase="acting", done=done, total=total)
 
-        path = (config.seed, "train", step)
+        path = (config.seed, "train", step, *((f"redraw {draw}",) if draw else ()))
         return rollout(
             self.policy, self.generator, self.environment, states, config, seed_path=path, on_action=progress
         )
@@ -208,8 +241,9 @@ class Trainer:
             groups=groups,
             metrics=metrics,
             curriculum_events=self.curriculum.drain_events(),
-            knob_events=self.control.drain_events(),
+            knob_events=[*self._knob_events, *self.control.drain_events()],
         )
+        self._knob_events.clear()
         self.step_done = step
         self.recent_seconds = [*self.recent_seconds[-9:], metrics["seconds"]]
         if time.monotonic() - self._checkpointed >= config.checkpoint_every_s or step >= config.steps:
@@ -254,7 +288,9 @@ class Trainer:
             self.run.set_environment(environment)
             return
         step, folder = latest
-        changed = [key for key, value in self.run.environment.items() if environment.get(key) != value]
+        changed = [
+            key for key, value in self.run.environment.items() if environment.get(key) != value and key not in _REASONS
+        ]
         if changed:
             self.control.report(warning=f"resume is not exact: {', '.join(changed)} differ from the start of the run")
         state = json.loads((folder / "state.json").read_text())
@@ -267,6 +303,18 @@ class Trainer:
         self.curriculum.replay(self.run.curriculum_events())
         self.curriculum.load_state_dict(state["curriculum"])
         self.step_done = step
+        self._knob_events = self._resumed_with(config_at(self.run), step + 1)
+
+    def _resumed_with(self, before: Config, step: int) -> list[dict[str, Any]]:
+        """Knobs that the resuming command sets, such as `steps`, as events: the next resume must find them."""
+        now = self.control.config
+        return [
+            Request(
+                0, time.time(), knob, getattr(now, knob), "resume", "applied", "", getattr(before, knob), step
+            ).as_event()
+            for knob in knobs()
+            if getattr(now, knob) != getattr(before, knob)
+        ]
 
     def _describe(self) -> dict[str, Any]:
         return {**self.policy.environment(), "isolation_level": self.executor.level, "cpus": os.cpu_count()}
@@ -279,7 +327,7 @@ class Trainer:
         after = before = None
         if self.held_out:
             after = self._measured(f"after step {self.step_done}", lambda: self.policy, config)
-            before = self._measured("before training", lambda: load_policy(config), config)
+            before = self._measured("before training", lambda: self._load_policy(config), config)
         summary = Summary(
             run=str(self.run.path),
             report=str(self.run.path / "report.html"),

@@ -124,8 +124,7 @@ class Executor:
         self._slots = asyncio.Semaphore(self._workers)
         self._thread = threading.Thread(target=loop.run_forever, name="sandbox", daemon=True)
         self._thread.start()
-        reference = weakref.ref(self)
-        atexit.register(lambda: (executor := reference()) is not None and executor.close())
+        atexit.register(_close, weakref.ref(self))
 
     def close(self) -> None:
         """Kill what runs, end the zygotes and the thread. Idempotent; waiting requests are cancelled."""
@@ -152,7 +151,9 @@ class Executor:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # Use
@@ -275,7 +276,9 @@ class Executor:
         task = self._booting.get(flavour)
         if task is None:
             task = self._booting[flavour] = asyncio.get_running_loop().create_task(self._replace(flavour))
-            task.add_done_callback(lambda done: (self._booting.pop(flavour, None), done.cancelled() or done.exception()))
+            task.add_done_callback(
+                lambda done: (self._booting.pop(flavour, None), done.cancelled() or done.exception())
+            )
         return task
 
     async def _replace(self, flavour: str) -> Zygote:
@@ -294,3 +297,9 @@ class Executor:
         for zygote in [zygote for zygote in self._retiring if zygote.active == 0]:
             zygote.kill()
             self._retiring.discard(zygote)
+
+
+def _close(reference: weakref.ref[Executor]) -> None:
+    executor = reference()
+    if executor is not None:
+        executor.close()

@@ -53,7 +53,11 @@ def build(plan: dict[str, Any]) -> None:
     except OSError:  # parts of /proc are masked here (a container): the old one serves, runs get none of it
         jail.mount("/old/proc", "/new/proc", flags=jail.MS_BIND | jail.MS_REC)
     for path in [path for kind, path, _ in plan["mounts"] if kind == "tmpfs"] + ["/"]:
-        jail.mount("none", "/new" + path, flags=jail.MS_REMOUNT | jail.MS_BIND | jail.MS_RDONLY | jail.MS_NOSUID | jail.MS_NODEV)
+        jail.mount(
+            "none",
+            "/new" + path,
+            flags=jail.MS_REMOUNT | jail.MS_BIND | jail.MS_RDONLY | jail.MS_NOSUID | jail.MS_NODEV,
+        )
     os.chdir("/new")
     jail.pivot_root(".", ".")
     jail.unmount(".", _MNT_DETACH)

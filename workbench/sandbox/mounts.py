@@ -23,7 +23,12 @@ from workbench.config import ROOT
 LIBRARIES = ("numpy", "pandas", "scipy", "scikit-learn", "matplotlib", "xgboost", "lightgbm", "catboost")
 """Distributions visible inside, where installed, with what they require. Packages that bundle data sets stay outside."""
 
-MASKED = ("sklearn/datasets/data", "sklearn/datasets/tests", "sklearn/datasets/images", "matplotlib/mpl-data/sample_data")
+MASKED = (
+    "sklearn/datasets/data",
+    "sklearn/datasets/tests",
+    "sklearn/datasets/images",
+    "matplotlib/mpl-data/sample_data",
+)
 """Bundled data: rows of a task could be looked up here. Relative to a site-packages folder."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -120,7 +125,10 @@ def view(public: Mapping[str, Path], hidden: Sequence[Path] = ()) -> View:
     plan |= {path: Mount("tmpfs", path) for path in ("/dev", "/dev/shm", JOB, temporary, BOX, DATA)}
     plan |= {path: Mount("device", path) for path in DEVICES}
     here = Path(__file__).parent
-    plan |= {f"{BOX}/{name}": Mount("bind", f"{BOX}/{name}", str(here / name)) for name in ("zygote.py", "jail.py")}
+    plan |= {
+        f"{BOX}/{name}": Mount("bind", f"{BOX}/{name}", str(here / name))
+        for name in ("zygote.py", "program.py", "jail.py")
+    }
     plan |= {inside: Mount("bind", inside, str(outside)) for inside, outside in public.items()}
     return View(_parents_first(plan), (*shown, *libraries), sites, temporary)
 

@@ -34,7 +34,9 @@ class Limits:
         for name in self.__slots__:
             value = getattr(self, name)
             if not 0 < value <= 1e9:
-                raise WorkbenchError(f"limit {name}={value!r} is not accepted: expected a number above 0; give {name} a positive value.")
+                raise WorkbenchError(
+                    f"limit {name}={value!r} is not accepted: expected a number above 0; give {name} a positive value."
+                )
 
 
 @dataclass(frozen=True, slots=True)

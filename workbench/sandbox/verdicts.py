@@ -64,7 +64,9 @@ def judge(seen: Observed, limits: Limits, level: str) -> Result:
     )
 
 
-def _verdict(seen: Observed, limits: Limits, code: int | None, signum: int | None, last: str) -> tuple[Verdict, str | None]:
+def _verdict(
+    seen: Observed, limits: Limits, code: int | None, signum: int | None, last: str
+) -> tuple[Verdict, str | None]:
     if seen.lost is not None:
         return Verdict.INFRASTRUCTURE, seen.lost
     if seen.stopped == "wall":

@@ -138,7 +138,11 @@ class Watch:
         stream.feed(data)
         if not data:
             self._deafen(fd)
-        elif stream is self.seen.stdout and stream.truncated or stream.total > FLOOD * self._request.limits.output_kb * 1024:
+        elif (
+            stream is self.seen.stdout
+            and stream.truncated
+            or stream.total > FLOOD * self._request.limits.output_kb * 1024
+        ):
             self._stop("output")
 
     async def _tick(self) -> None:

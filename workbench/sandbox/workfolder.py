@@ -22,7 +22,13 @@ def public_folders(root: Path) -> list[Path]:
     found: list[Path] = []
     level = [root]
     for _ in range(_DEPTH):
-        level = sorted(child for folder in level if folder.is_dir() for child in folder.iterdir() if child.is_dir() and not child.is_symlink())
+        level = sorted(
+            child
+            for folder in level
+            if folder.is_dir()
+            for child in folder.iterdir()
+            if child.is_dir() and not child.is_symlink()
+        )
         found += [child.resolve() for child in level if child.name == "public"]
         level = [child for child in level if child.name not in ("public", "private")]
     return found
@@ -35,14 +41,22 @@ def check_public(folder: Path, roots: Sequence[Path]) -> None:
         raise WorkbenchError(f"public_dir={str(folder)!r} is no folder: expected the public files of a task.")
     if not any(place == root or root in place.parents for root in roots):
         known = ", ".join(map(str, roots)) or "none"
-        raise WorkbenchError(f"public_dir={str(folder)!r} lies below no data root ({known}): name its parent in data_roots.")
+        raise WorkbenchError(
+            f"public_dir={str(folder)!r} lies below no data root ({known}): name its parent in data_roots."
+        )
     if place in roots and place.name != "public" and (place / "public").is_dir():
-        raise WorkbenchError(f"public_dir={str(folder)!r} is a task, not its public files: give {str(folder / 'public')!r}.")
+        raise WorkbenchError(
+            f"public_dir={str(folder)!r} is a task, not its public files: give {str(folder / 'public')!r}."
+        )
     names = {entry.name for entry in os.scandir(place)}
     if hidden := names & {"private", "answers.csv"}:
-        raise WorkbenchError(f"public_dir={str(folder)!r} contains {sorted(hidden)[0]!r}, which a run must not see: give the public folder alone.")
+        raise WorkbenchError(
+            f"public_dir={str(folder)!r} contains {sorted(hidden)[0]!r}, which a run must not see: give the public folder alone."
+        )
     if os.getuid() == 0 and not place.stat().st_mode & 0o005 == 0o005:
-        raise WorkbenchError(f"public_dir={str(folder)!r} is readable by root alone, and runs are not root: `chmod -R o+rX` it.")
+        raise WorkbenchError(
+            f"public_dir={str(folder)!r} is readable by root alone, and runs are not root: `chmod -R o+rX` it."
+        )
 
 
 def make(public: Path | None) -> Path:

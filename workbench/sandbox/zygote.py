@@ -4,7 +4,8 @@ Started as a script by the executor; the workbench itself is not visible here. T
 
 - the zygote imports and warms up, then waits on its control socket; per `spawn` it clones one
 - init, pid 1 of the run's own namespaces, which waits for
-- the program, which gets the request on the run's socket, locks itself in and becomes the script's `__main__`.
+- the program, which gets the request on the run's socket, locks itself in and becomes the script's `__main__`
+  (`program.py`).
 
 Nothing secret is ever in this memory: no answers, no tokens, no other run's request.
 """
@@ -12,6 +13,7 @@ Nothing secret is ever in this memory: no answers, no tokens, no other run's req
 from __future__ import annotations
 
 import base64
+import contextlib
 import gc
 import io
 import json
@@ -21,15 +23,13 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
-from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 import jail
+import program
 
-SCRIPT = "script.py"
 INNER_ID = 1000
 _NAMESPACES = jail.CLONE_NEWUSER | jail.CLONE_NEWNS | jail.CLONE_NEWPID | jail.CLONE_NEWIPC
 _PROC_FILES = ("cpuinfo", "meminfo", "version")
@@ -66,11 +66,8 @@ def _take_identity(config: Config) -> None:
         jail.set_dumpable(True)  # changing the uid cleared it, and with it the right to write our own uid_map
     jail.die_with_parent()  # after the change of uid, which clears it
     os.umask(0o022)
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")  # when the machine runs out of memory, a program goes first, not the trainer
-    except OSError:
-        pass
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("500")  # when the machine runs out of memory, a program goes first, not the trainer
 
 
 def warm_up() -> None:
@@ -150,11 +147,9 @@ def serve(control: socket.socket, config: Config) -> None:
 
 
 def _reap() -> None:
-    try:
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        pass
 
 
 def _guarded(function: Any, run: socket.socket, config: Config) -> None:
@@ -181,7 +176,7 @@ def init(run: socket.socket, config: Config) -> None:
     _send(run, {"event": "parked"}, [os.pidfd_open(os.getpid())])
     pid = os.fork()
     if pid == 0:
-        _guarded(program, run, config)
+        _guarded(run_program, run, config)
     jail.set_dumpable(False)
     status, peak = _wait_for(pid, run, watch=config["mode"] == "process")
     while config["mode"] == "process" and _kill_descendants():
@@ -221,15 +216,13 @@ def _kill_descendants() -> bool:
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
     for pid in family - {os.getpid()}:
-        try:
+        with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-        except OSError:
-            pass
     _reap()
     return len(family) > 1
 
 
-def program(run: socket.socket, config: Config) -> None:
+def run_program(run: socket.socket, config: Config) -> None:
     """Take the request, lock down, become the script."""
     message, fds, _, _ = socket.recv_fds(run, 1 << 16, 8)
     if not message:
@@ -242,19 +235,19 @@ def program(run: socket.socket, config: Config) -> None:
     os.setsid()
     folder = _furnish(request, config)
     os.chdir(folder)
-    with open(SCRIPT, "wb") as file:
+    with open(program.SCRIPT, "wb") as file:
         file.write(source)
     descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-    module = _fresh_main(folder)
-    _seed(request["seed"])
-    _set_threads(int(request["limits"]["threads"]))
+    module = program.fresh_main(folder)
+    program.seed_generators(request["seed"])
+    program.set_threads(int(request["limits"]["threads"]))
     jail.set_dumpable(True)
     lock_down(request["limits"], folder, config)
     begun = {"event": "started", "cpu_s": time.process_time(), "resident": _peak()}
     _send(run, begun, [descriptor])
     run.detach()
     os.closerange(3, 4096)
-    become(source, module)
+    program.become(source, module)
 
 
 def _furnish(request: dict[str, Any], config: Config) -> str:
@@ -295,106 +288,6 @@ def lock_down(limits: dict[str, float], folder: str, config: Config) -> None:
         jail.load_seccomp(config["filter"])
 
 
-def _fresh_main(folder: str) -> ModuleType:
-    module = ModuleType("__main__")
-    vars(module).update(__file__=f"{folder}/{SCRIPT}", __builtins__=__builtins__, __annotations__={})
-    globals()["_old_main"] = sys.modules["__main__"]  # its functions are still running
-    sys.modules["__main__"] = module
-    sys.modules.pop("jail", None)
-    sys.argv[:] = [SCRIPT]
-    sys.path[0:0] = [folder]
-    sys.path[:] = [path for path in sys.path if path != os.path.dirname(__file__)]
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        errors = "backslashreplace" if number == 2 else "surrogateescape"
-        buffering = {"buffering": 1} if number == 2 else {}
-        stream = open(number, "w" if number else "r", encoding="utf-8", errors=errors, closefd=False, **buffering)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    return module
-
-
-def _seed(seed: int) -> None:
-    import random
-
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)
-
-
-def _set_threads(threads: int) -> None:
-    if threads == 1:
-        return  # so the zygote was started
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(threads)
-    if "threadpoolctl" in sys.modules:
-        sys.modules["threadpoolctl"].threadpool_limits(threads)
-
-
-def become(source: bytes, module: ModuleType) -> None:
-    """Run the script as `python script.py` would: its traceback, its exit code, its exit handlers. Never returns."""
-    code = 0
-    try:
-        exec(compile(source, SCRIPT, "exec", dont_inherit=True), vars(module))
-    except SystemExit as error:
-        code = _exit_code(error)
-    except BaseException as error:
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        trace = error.__traceback__
-        _report(error, trace.tb_next if trace else None)
-    os._exit(_finish(code, module))
-
-
-def _report(error: BaseException, trace: TracebackType | None) -> None:
-    while trace is not None and _ours(trace.tb_frame):
-        trace = trace.tb_next
-    error.__traceback__ = trace
-    _flush(sys.stdout)
-    try:
-        sys.excepthook(type(error), error, trace)
-    except BaseException:
-        sys.__excepthook__(type(error), error, trace)
-
-
-def _ours(frame: FrameType) -> bool:
-    return frame.f_code.co_filename == __file__
-
-
-def _exit_code(error: SystemExit) -> int:
-    if error.code is None:
-        return 0
-    if isinstance(error.code, int):
-        return error.code & 0xFF
-    _flush(sys.stdout)
-    print(error.code, file=sys.stderr)
-    return 1
-
-
-def _finish(code: int, module: ModuleType) -> int:
-    """The parts of the interpreter's shutdown that a script can notice; the rest would only copy shared pages."""
-    import atexit
-
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        vars(module).clear()  # closes and so flushes the files that the script left open
-        gc.collect()
-    except BaseException as error:
-        _report(error, error.__traceback__)
-    flushed = _flush(sys.stdout)
-    _flush(sys.stderr)
-    return code if flushed or code else 120
-
-
-def _flush(stream: Any) -> bool:
-    try:
-        if stream is not None and not stream.closed:
-            stream.flush()
-    except BaseException:
-        return False
-    return True
-
-
 def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -416,10 +309,8 @@ def _send(sock: socket.socket, message: dict[str, Any], fds: list[int] | None = 
 
 
 def _fail(run: socket.socket, what: str) -> None:
-    try:
+    with contextlib.suppress(OSError):
         _send(run, {"event": "failed", "what": what[-4000:]})
-    except OSError:
-        pass
 
 
 if __name__ == "__main__":

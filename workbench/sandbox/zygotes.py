@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -23,7 +24,9 @@ BOOT_S = 60.0
 class Zygote:
     """Started with `boot`; lives until `kill`. All methods are called in the executor's loop."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, log: int, public: Mapping[Path, str]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], control: socket.socket, log: int, public: Mapping[Path, str]
+    ) -> None:
         self._process, self._control, self._log = process, control, log
         self._parked: deque[socket.socket] = deque()
         self._pidfd = -1
@@ -36,32 +39,47 @@ class Zygote:
         self.retired = False
 
     @classmethod
-    async def boot(cls, means: Means, flavour: str, public: Mapping[Path, str], hidden: tuple[Path, ...], seccomp: bytes) -> Zygote:
+    async def boot(
+        cls,
+        means: Means,
+        flavour: str,
+        public: Mapping[Path, str],
+        hidden: tuple[Path, ...],
+        seccomp: bytes,
+        *,
+        within_s: float = BOOT_S,
+    ) -> Zygote:
         """Start one and wait until it is warm. Raises `WorkbenchError` when it does not come up."""
         view = mounts.view(outer.public_plan(public), hidden)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = os.memfd_create("zygote", os.MFD_CLOEXEC)
         started = time.monotonic()
         # From the executor's own thread: bubblewrap dies with the *thread* that started it, and this one stays.
-        process = subprocess.Popen(
-            outer.command(means, view, theirs.fileno()),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=outer.environment(view),
-            start_new_session=True,
-        )
-        theirs.close()
+        try:
+            process = subprocess.Popen(
+                outer.command(means, view, theirs.fileno()),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=outer.environment(view),
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            os.close(log)
+            raise WorkbenchError(f"The sandbox process did not start: {error}; see `workbench doctor`.") from None
+        finally:
+            theirs.close()
         zygote = cls(process, ours, log, public)
         try:
             ours.send(json.dumps(outer.configuration(means, view, flavour, seccomp)).encode())
-            await asyncio.wait_for(zygote._await_ready(), BOOT_S)
+            await asyncio.wait_for(zygote._await_ready(), within_s)
         except (OSError, TimeoutError, ValueError) as error:
             tail = zygote._last_words()
             zygote.kill()
-            what = tail or str(error) or f"it was not ready within {BOOT_S:g} s"
-            raise WorkbenchError(f"The sandbox process did not start: {what}; `workbench doctor` shows what is missing.") from None
+            what = tail or str(error) or f"it was not ready within {within_s:g} s"
+            raise WorkbenchError(f"The sandbox process did not start: {what}; see `workbench doctor`.") from None
         except BaseException:
             zygote.kill()
             raise
@@ -71,7 +89,12 @@ class Zygote:
     async def _await_ready(self) -> None:
         loop = asyncio.get_running_loop()
         readable = loop.create_future()
-        loop.add_reader(self._control.fileno(), lambda: readable.done() or readable.set_result(None))
+
+        def wake() -> None:
+            if not readable.done():
+                readable.set_result(None)
+
+        loop.add_reader(self._control.fileno(), wake)
         try:
             await readable
         finally:
@@ -118,10 +141,8 @@ class Zygote:
 
     def reap(self) -> None:
         """Nudge it to collect ended children now."""
-        try:
+        with contextlib.suppress(OSError):
             self._control.send(b"reap", socket.MSG_DONTWAIT)
-        except OSError:
-            pass
 
     def kill(self) -> None:
         """End it and all its runs. Idempotent."""
@@ -132,10 +153,8 @@ class Zygote:
             run.close()
         self._parked.clear()
         if self._pidfd >= 0:
-            try:
+            with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            except OSError:
-                pass
         self._process.kill()
         self._process.wait()
         self._control.close()

@@ -1,0 +1,252 @@
+"""Runs of the real command, ended at any moment and gone on with, against one that was left alone: bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from workbench.run import Run
+
+STEPS = 8
+SETTINGS = {
+    "steps": STEPS,
+    "tasks": "used-cars,delivery-time,loan-missing",
+    "groups": 2,
+    "group_size": 4,
+    "max_prompt_tokens": 512,
+    "max_completion_tokens": 4,
+    "eval_drafts": 0,
+    "tau": 1,
+    "learning_rate": 0.003,
+    "device": "cpu",
+    "dtype": "float32",
+    "threads": 2,
+    "kl_coef": 0.01,
+}
+
+LAUNCH = """
+import os, signal, sys
+from workbench import folder
+from workbench.run import Run
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def nth(function, number, *, first):
+    calls = 0
+    def counting(self, *args, **keywords):
+        nonlocal calls
+        calls += 1
+        if calls == number and first:
+            die()
+        result = function(self, *args, **keywords)
+        if calls == number:
+            die()
+        return result
+    return counting
+
+moment, number = sys.argv[1], int(sys.argv[2])
+if moment == "after a result is stored":
+    Run.store_result = nth(Run.store_result, number, first=False)
+elif moment == "before the commit":
+    Run.commit = nth(Run.commit, number, first=True)
+elif moment == "between commit and checkpoint":
+    Run.commit = nth(Run.commit, number, first=False)
+elif moment == "within the checkpoint":
+    real = Run.save_checkpoint
+    def save(self, step, write):
+        real(self, step, write if step < number else lambda folder: (write(folder), die()))
+    Run.save_checkpoint = save
+sys.argv = ["workbench", *sys.argv[3:]]
+from workbench.cli.main import main
+main()
+"""
+"""The command, ended with SIGKILL by itself at a moment that a signal from outside would not meet reliably."""
+
+
+def command(*words: str, moment: str = "", number: int = 0) -> list[str]:
+    return [sys.executable, "-c", LAUNCH, moment, str(number), *words]
+
+
+def train(run: Path, policy: Path, *, moment: str = "", number: int = 0, **settings: Any) -> list[str]:
+    pairs = [f"--set={name}={value}" for name, value in {**SETTINGS, "policy": policy, **settings}.items()]
+    return command("train", "--run", str(run), *pairs, moment=moment, number=number)
+
+
+def finish(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, timeout=170)
+
+
+def wait_for_step(run: Path, step: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not (run / "latest").exists() or int((run / "latest").read_text() or 0) < step:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# --- comparing
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Everything that two runs hold, times left out, is equal to the last bit."""
+    a, b = Run(one), Run(other)
+    pd.testing.assert_frame_equal(_timeless(a.metrics()), _timeless(b.metrics()), check_exact=True)
+    pd.testing.assert_frame_equal(_timeless(a.turns(tokens=True)), _timeless(b.turns(tokens=True)), check_exact=True)
+    pd.testing.assert_frame_equal(a.states(), b.states(), check_exact=True)
+    assert a.curriculum_events() == b.curriculum_events()
+    first, second = a.latest_checkpoint(), b.latest_checkpoint()
+    assert first is not None
+    assert second is not None
+    assert first[0] == second[0] == STEPS
+    names = sorted(path.relative_to(first[1]) for path in first[1].rglob("*") if path.is_file())
+    assert names == sorted(path.relative_to(second[1]) for path in second[1].rglob("*") if path.is_file())
+    assert Path("policy/model.safetensors") in names
+    for name in names:
+        if name.suffix == ".pt":
+            _assert_equal(torch.load(first[1] / name), torch.load(second[1] / name))
+        else:
+            assert (first[1] / name).read_bytes() == (second[1] / name).read_bytes(), name
+
+
+def _timeless(frame: pd.DataFrame) -> pd.DataFrame:
+    times = [
+        name for name in frame if name in ("at", "tokens_per_s", "cpu_s", "wall_s", "cpu_s_mean") or "seconds" in name
+    ]
+    kept = frame.drop(columns=times)
+    return kept[sorted(kept)]  # the order of a metric's column is that of its first mention
+
+
+def _assert_equal(one: Any, other: Any) -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            _assert_equal(one[name], other[name])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            _assert_equal(a, b)
+    else:
+        assert one == other
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, policy_folder: Path) -> Path:
+    """A run of `STEPS` steps that nothing disturbed."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    done = finish(train(run, policy_folder))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["steps"] == STEPS
+    assert summary["run"] == str(run)
+    return run
+
+
+def test_a_run_records_what_happened(whole: Path) -> None:
+    """The run that the others are compared with is worth comparing with: it executes, differs and learns."""
+    run = Run(whole)
+    metrics, turns = run.metrics(), run.turns()
+    assert len(turns) == STEPS * 2 * 4
+    assert metrics["executions"].sum() == turns.dropna(subset=["code"]).drop_duplicates(["task", "code"]).shape[0] > 10
+    assert metrics["groups_used"].sum() >= STEPS / 2
+    assert (metrics["grad_norm"].dropna() > 0).all()
+    assert (metrics["skipped_updates"] == 0).all()
+    assert metrics["version"].iloc[-1] == (metrics["samples"] > 0).sum()
+    texts = turns.groupby("group_id")["text"].nunique()
+    assert texts.mean() > 2, "members of a group have seeds of their own"
+    assert run.turns(1)["text"].tolist() != run.turns(2)["text"].tolist()
+    assert {"debug", "improve"} & set(run.states()["kind"])
+    assert run.environment["threads"] == 2
+    assert run.environment["sampling"] == {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+def test_killed_interrupted_and_resumed_it_is_the_same_run(whole: Path, policy_folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    killed = finish(train(run, policy_folder, moment="after a result is stored", number=14))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workbench", "resume", str(run)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_step(run, 3, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert f"go on with: workbench resume {run}" in err
+    assert "Traceback" not in err
+    done = Run(run).last_step()
+    assert 3 <= done < STEPS
+    killed = finish(command("resume", str(run), moment="between commit and checkpoint", number=1))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert Run(run).last_step() == done + 1
+    latest = Run(run).latest_checkpoint()
+    assert latest is not None
+    assert latest[0] == done
+    resumed = finish(command("resume", str(run)))
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout.splitlines()[-1])["steps"] == STEPS
+    assert "not exact" not in resumed.stderr
+    assert_same(whole, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["before the commit", "within the checkpoint"])
+@pytest.mark.parametrize("number", [1, 4])
+def test_killed_at_a_given_moment(whole: Path, policy_folder: Path, tmp_path: Path, moment: str, number: int) -> None:
+    run = tmp_path / "run"
+    killed = finish(train(run, policy_folder, moment=moment, number=number))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    resumed = finish(command("resume", str(run)))
+    assert resumed.returncode == 0, resumed.stderr
+    assert_same(whole, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.timeout(600)
+def test_killed_again_and_again_at_random(whole: Path, policy_folder: Path, tmp_path: Path, seed: int) -> None:
+    generator, run = random.Random(seed), tmp_path / "run"
+    words = train(run, policy_folder)
+    for _ in range(4):
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        before = Run(run).last_step() if (run / "config.json").exists() else 0
+        if before == STEPS:
+            break
+        wait_for_step(run, before + 1, process)
+        time.sleep(generator.uniform(0, 0.6))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        words = command("resume", str(run))
+    assert finish(command("resume", str(run))).returncode == 0
+    assert_same(whole, run)
+
+
+@pytest.mark.slow
+def test_sigterm_leaves_a_run_that_can_go_on(whole: Path, policy_folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = subprocess.Popen(train(run, policy_folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_step(run, 2, process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert f"go on with: workbench resume {run}" in err
+    assert finish(command("resume", str(run))).returncode == 0
+    assert_same(whole, run)
