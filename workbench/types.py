@@ -43,7 +43,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """AceGRPO's x: everything a prompt is rendered from. Roots are drafts; the rest are made by Φ (learning/buffer.py)."""
+    """AceGRPO's x: what a prompt is rendered from. Roots are drafts; the rest are made by Φ (learning/buffer.py)."""
 
     task: str
     """Task id."""

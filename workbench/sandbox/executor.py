@@ -30,8 +30,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import logging
-import shutil
 import threading
 import weakref
 from collections.abc import Coroutine, Sequence
@@ -250,10 +250,8 @@ class Executor:
                 workfolder.remove(folder)
 
     def _refill(self, zygote: Zygote) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it died: the next request finds out and starts another
             zygote.park(min(self._workers, PARKED))
-        except OSError:
-            pass  # it died: the next request finds out and starts another
 
     # Zygotes
 

@@ -5,7 +5,7 @@
 | A | B and a delegated cgroup v2 | (not used yet: the best level found is B) |
 | B | bubblewrap, user namespaces, Landlock 6, seccomp | memory over several processes is polled |
 | C | namespaces and seccomp; Landlock older than 6 or bubblewrap missing | one barrier less around files and signals |
-| D | Landlock and seccomp, no namespaces (most containers) | names of other processes and files are visible, ended by a kill loop |
+| D | Landlock and seccomp, no namespaces (most containers) | other processes' names are visible, ended by a kill loop |
 | E | none of it | model code runs with your rights: only limits and clean-up are left |
 """
 
@@ -109,7 +109,8 @@ def require(min_level: str, *, unsafe: bool, without: Sequence[str] = ()) -> Iso
     remedy = " ".join(found.hints) or "See `workbench doctor`."
     if found.level == "E" and not unsafe:
         raise WorkbenchError(
-            "Model code would run with your rights here (isolation level E): it could read your files and use your network. "
+            "Model code would run with your rights here (isolation level E): it could read your files and use your "
+            "network. "
             f"{remedy} Or accept that with unsafe_executor=true."
         )
     if found.level > min_level and not (found.level == "E" and unsafe):
@@ -191,7 +192,10 @@ def _namespace_hint() -> str:
         )
     with contextlib.suppress(OSError):
         if Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").read_text().strip() == "1":
-            return "AppArmor forbids user namespaces here: install and load the profile `bwrap-userns-restrict` (apparmor-profiles)."
+            return (
+                "AppArmor forbids user namespaces here: install and load the profile `bwrap-userns-restrict` "
+                "(apparmor-profiles)."
+            )
     return "Install bubblewrap and allow user namespaces (`sysctl user.max_user_namespaces`)."
 
 

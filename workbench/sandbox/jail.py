@@ -1,6 +1,6 @@
 """Kernel calls that shut one run in. Runs inside the sandbox: standard library only, no import of the workbench.
 
-Every function raises `OSError` when the kernel refuses; the caller then ends the run before any of its code is executed.
+Every function raises `OSError` when the kernel refuses; the caller then ends the run before any of its code runs.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Landlock:
 
 
 def set_limits(limits: dict[str, float], *, data: int, address_space: int, tasks: int) -> None:
-    """Per-process limits. `data` and `address_space`: bytes the preloaded interpreter takes; `tasks`: already running."""
+    """Per-process limits. `data`, `address_space`: bytes the preloaded interpreter takes; `tasks`: already running."""
     memory = int(limits["memory_mb"] * 2**20)
     cpu = int(limits["cpu_s"]) + 3  # the supervisor stops at the exact limit; this holds if it cannot
     files = int(limits["files_mb"] * 2**20)

@@ -21,7 +21,7 @@ from typing import Literal
 from workbench.config import ROOT
 
 LIBRARIES = ("numpy", "pandas", "scipy", "scikit-learn", "matplotlib", "xgboost", "lightgbm", "catboost")
-"""Distributions visible inside, where installed, with what they require. Packages that bundle data sets stay outside."""
+"""Distributions visible inside, where installed, with what they require. Packages with data sets stay outside."""
 
 MASKED = (
     "sklearn/datasets/data",
@@ -108,7 +108,7 @@ def _site_folders() -> tuple[str, ...]:
 
 
 def view(public: Mapping[str, Path], hidden: Sequence[Path] = ()) -> View:
-    """The plan for one zygote. `public`: path inside (below /data) → folder outside; `hidden`: never shown, wherever it lies."""
+    """The plan for one zygote. `public`: path inside (below /data) → folder outside; `hidden`: never shown."""
     system = [path for path in _SYSTEM if os.path.exists(path)]
     if sys.base_prefix.startswith("/nix/"):
         system.append("/nix/store")
@@ -134,7 +134,7 @@ def view(public: Mapping[str, Path], hidden: Sequence[Path] = ()) -> View:
 
 
 def uncovered(view: View) -> tuple[str, ...]:
-    """What may be read where nothing can be mounted over a folder: `view.readable`, taken apart around what is masked."""
+    """What may be read where nothing can be mounted over a folder: `view.readable`, less what is masked."""
     covered = [mount.path for mount in view.mounts if mount.kind == "tmpfs"]
     around = [piece for path in view.readable[: -len(library_paths())] for piece in _without(path, covered)]
     return tuple(dict.fromkeys((*around, *(piece for path in library_paths() for piece in _without(path, covered)))))

@@ -30,7 +30,7 @@ def fresh_main(folder: str) -> ModuleType:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         errors = "backslashreplace" if number == 2 else "surrogateescape"
         mode, buffering = "w" if number else "r", 1 if number == 2 else -1
-        stream = open(number, mode, buffering, encoding="utf-8", errors=errors, closefd=False)
+        stream = open(number, mode, buffering, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     signal.signal(signal.SIGINT, signal.default_int_handler)

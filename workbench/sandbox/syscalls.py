@@ -14,35 +14,35 @@ NAMESPACE_FLAGS = 0x7E02_0080
 """Every CLONE_NEW* bit: mount, cgroup, uts, ipc, user, pid, net, time."""
 
 ALLOWED = """
-access alarm arch_prctl brk capget chdir chmod chown clock_getres clock_gettime clock_nanosleep close close_range copy_file_range
-creat dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 execve execveat
-exit exit_group faccessat faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchown fchownat fcntl fdatasync fgetxattr
-flistxattr flock fork fstat fstatfs fsync ftruncate futex futex_waitv futimesat get_mempolicy get_robust_list getcpu getcwd
-getdents getdents64 getegid geteuid getgid getgroups getitimer getpgid getpgrp getpid getppid getpriority getrandom getresgid
-getresuid getrlimit getrusage getsid gettid gettimeofday getuid getxattr inotify_add_watch inotify_init inotify_init1
-inotify_rm_watch ioctl kill lchown lgetxattr link linkat listxattr llistxattr lseek lstat madvise membarrier mincore mkdir
-mkdirat mlock mmap mprotect mremap msync munlock munmap nanosleep newfstatat open openat openat2 pause pidfd_open
-pidfd_send_signal pipe pipe2 poll ppoll prctl pread64 preadv preadv2 pselect6 pwrite64 pwritev pwritev2 read readahead readlink
-readlinkat readv recvfrom recvmmsg recvmsg rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending
-rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max
-sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
-sched_setaffinity sched_yield select sendfile sendmmsg sendmsg sendto set_robust_list set_tid_address setgid
-setitimer setpgid setpriority setrlimit setsid shutdown sigaltstack
-signalfd signalfd4 socketpair splice stat statfs statx symlink symlinkat sync_file_range sysinfo tee tgkill time
-timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times
-tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork wait4 waitid write writev
-getsockopt setsockopt getsockname getpeername mknod mknodat
+access alarm arch_prctl brk capget chdir chmod chown clock_getres clock_gettime clock_nanosleep close close_range
+copy_file_range creat dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd
+eventfd2 execve execveat exit exit_group faccessat faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchown
+fchownat fcntl fdatasync fgetxattr flistxattr flock fork fstat fstatfs fsync ftruncate futex futex_waitv futimesat
+get_mempolicy get_robust_list getcpu getcwd getdents getdents64 getegid geteuid getgid getgroups getitimer getpgid
+getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid gettimeofday getuid
+getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch ioctl kill lchown lgetxattr link linkat
+listxattr llistxattr lseek lstat madvise membarrier mincore mkdir mkdirat mlock mmap mprotect mremap msync munlock
+munmap nanosleep newfstatat open openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2 poll ppoll prctl pread64
+preadv preadv2 pselect6 pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg
+rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo
+rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
+sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity sched_yield
+select sendfile sendmmsg sendmsg sendto set_robust_list set_tid_address setgid setitimer setpgid setpriority setrlimit
+setsid shutdown sigaltstack signalfd signalfd4 socketpair splice stat statfs statx symlink symlinkat sync_file_range
+sysinfo tee tgkill time timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create
+timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork wait4
+waitid write writev getsockopt setsockopt getsockname getpeername mknod mknodat
 """.split()
 
 REFUSED = """
-acct add_key adjtimex bpf chroot clock_adjtime clock_settime delete_module finit_module fsconfig fsmount fsopen fspick init_module
-io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load kexec_load keyctl mbind memfd_create
-memfd_secret migrate_pages mount mount_setattr move_mount move_pages mq_open msgget name_to_handle_at nfsservctl
-open_by_handle_at open_tree perf_event_open personality pidfd_getfd pivot_root process_madvise process_vm_readv
-process_vm_writev ptrace quotactl reboot request_key sched_setattr sched_setparam sched_setscheduler semget set_mempolicy
-setfsgid setfsuid setgid setgroups setregid setresgid setresuid setreuid setuid
-setdomainname sethostname setns settimeofday shmget socket swapoff swapon syslog umount umount2 unshare uselib userfaultfd
-vhangup vmsplice
+acct add_key adjtimex bpf chroot clock_adjtime clock_settime delete_module finit_module fsconfig fsmount fsopen fspick
+init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load kexec_load keyctl mbind
+memfd_create memfd_secret migrate_pages mount mount_setattr move_mount move_pages mq_open msgget name_to_handle_at
+nfsservctl open_by_handle_at open_tree perf_event_open personality pidfd_getfd pivot_root process_madvise
+process_vm_readv process_vm_writev ptrace quotactl reboot request_key sched_setattr sched_setparam sched_setscheduler
+semget set_mempolicy setfsgid setfsuid setgid setgroups setregid setresgid setresuid setreuid setuid setdomainname
+sethostname setns settimeofday shmget socket swapoff swapon syslog umount umount2 unshare uselib userfaultfd vhangup
+vmsplice
 """.split()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import select
@@ -139,8 +140,8 @@ class Watch:
         if not data:
             self._deafen(fd)
         elif (
-            stream is self.seen.stdout
-            and stream.truncated
+            (stream is self.seen.stdout
+            and stream.truncated)
             or stream.total > FLOOD * self._request.limits.output_kb * 1024
         ):
             self._stop("output")
@@ -186,10 +187,8 @@ class Watch:
     def _kill(self) -> None:
         """Kill the init, and with it its whole pid namespace; without one, tell it to kill all below it."""
         if self._namespaces and self._init >= 0:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._init, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         elif not self._namespaces and not self._hung_up:
             self._run.shutdown(socket.SHUT_WR)
         if self._killed is None:

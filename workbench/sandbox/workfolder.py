@@ -35,7 +35,7 @@ def public_folders(root: Path) -> list[Path]:
 
 
 def check_public(folder: Path, roots: Sequence[Path]) -> None:
-    """Raise `WorkbenchError` unless `folder` may be shown to a run: it exists, lies below a root, holds nothing private."""
+    """Raise `WorkbenchError` unless `folder` may be shown to a run: it exists, is below a root, holds no secrets."""
     place = folder.resolve()
     if not place.is_dir():
         raise WorkbenchError(f"public_dir={str(folder)!r} is no folder: expected the public files of a task.")
@@ -51,7 +51,8 @@ def check_public(folder: Path, roots: Sequence[Path]) -> None:
     names = {entry.name for entry in os.scandir(place)}
     if hidden := names & {"private", "answers.csv"}:
         raise WorkbenchError(
-            f"public_dir={str(folder)!r} contains {sorted(hidden)[0]!r}, which a run must not see: give the public folder alone."
+            f"public_dir={str(folder)!r} contains {sorted(hidden)[0]!r}, which a run must not see: "
+            "give the public folder alone."
         )
     if os.getuid() == 0 and not place.stat().st_mode & 0o005 == 0o005:
         raise WorkbenchError(

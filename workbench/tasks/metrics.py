@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-Table = pd.DataFrame | NDArray[np.float64]
+Table: TypeAlias = pd.DataFrame | NDArray[np.float64]
 Wants = Literal["probability", "label", "number"]
 
 

@@ -6,7 +6,7 @@ top of ensembles with features made for the task. Each is fitted on train.csv on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -283,7 +283,11 @@ def constant(metric: str, target: Array, classes: int) -> Array:
     if metric == "auc":
         return np.array([0.5])
     if metric in ("rmse", "mae", "rmsle"):
-        centre = {"rmse": np.mean, "mae": np.median, "rmsle": lambda y: np.expm1(np.mean(np.log1p(y)))}[metric]
+        centre: Callable[[Array], Any] = {
+            "rmse": np.mean,
+            "mae": np.median,
+            "rmsle": lambda y: np.expm1(np.mean(np.log1p(y))),
+        }[metric]
         return np.array([float(centre(target))])
     counts = np.bincount(target.astype(int), minlength=classes)
     if metric == "logloss":
@@ -299,7 +303,10 @@ def _assemble(pipeline: Pipeline, train: pd.DataFrame) -> Any:
 
     numbers = list(train.select_dtypes("number").columns)
     texts = [name for name in train.columns if name not in numbers]
-    fill = {"constant": {"strategy": "constant", "fill_value": -1}, "mean": {"strategy": "mean"}}
+    fill: dict[str, dict[str, Any]] = {
+        "constant": {"strategy": "constant", "fill_value": -1},
+        "mean": {"strategy": "mean"},
+    }
     imputer = SimpleImputer(
         **fill.get(pipeline.imputer, {"strategy": "median"}), add_indicator=pipeline.imputer == "indicator"
     )

