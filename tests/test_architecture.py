@@ -16,7 +16,7 @@ from workbench.config import ROOT
 
 PACKAGE = ROOT / "workbench"
 LIGHT = ("types", "config", "run", "database", "frames", "folder", "control", "tasks", "sandbox", "views", "cli")
-PROGRAMS = (PACKAGE / "sandbox" / "zygote.py",)
+PROGRAMS = (PACKAGE / "sandbox" / "zygote.py", PACKAGE / "sandbox" / "launch.py")
 """Started by their path inside the sandbox, where there is no workbench; they import their neighbours by bare name."""
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -13,8 +13,9 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
+from typing import Any
 
-facts = json.load(sys.stdin)
+facts: dict[str, Any] = {}
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -97,4 +98,5 @@ ATTACKS = (
 )  # fmt: skip
 
 if __name__ == "__main__":
+    facts.update(json.load(sys.stdin))
     print(json.dumps([attack.__name__ for attack in ATTACKS if _succeeds(attack)]))

@@ -140,10 +140,8 @@ class Watch:
         if not data:
             self._deafen(fd)
         elif (
-            (stream is self.seen.stdout
-            and stream.truncated)
-            or stream.total > FLOOD * self._request.limits.output_kb * 1024
-        ):
+            stream is self.seen.stdout and stream.truncated
+        ) or stream.total > FLOOD * self._request.limits.output_kb * 1024:
             self._stop("output")
 
     async def _tick(self) -> None:

