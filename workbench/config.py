@@ -105,6 +105,9 @@ class Config(BaseModel):
     rho_ramp: float = _knob(0.6, "Share of the steps over which ρ rises from 0.", group="curriculum", ge=0, le=1)
     tau: int = _knob(5, "Cooling: steps a chosen state rests.", unit="steps", group="curriculum", ge=0, le=10_000)
     epsilon: float = _knob(0.05, "Uniform share of the choice.", group="curriculum", ge=0, le=1)
+    root_share: float = _knob(
+        0.25, "Share of a step's states kept for rested roots (drafts).", group="curriculum", ge=0, le=1
+    )
     std_exponent: float = _knob(1.0, "a in P = (2·std)^a · (R_max - mean)^b.", group="curriculum", ge=0, le=8)
     headroom_exponent: float = _knob(1.0, "b in P = (2·std)^a · (R_max - mean)^b.", group="curriculum", ge=0, le=8)
     potential_ema: float = _fixed(

@@ -125,6 +125,74 @@ def report(
     print(work(find_run(run), out))
 
 
+@tasks_app.command("list")
+def list_tasks(json: Json = False) -> None:
+    """The embedded tasks."""
+    from workbench.cli.tasks import list_tasks as work
+    from workbench.cli.tasks import show_list
+
+    rows = work()
+    if json:
+        print_json({"tasks": rows})
+    else:
+        show_list(rows)
+
+
+@tasks_app.command("check")
+def check_tasks(
+    task: Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Ids, globs, folders.")] = None,
+    json: Json = False,
+) -> int:
+    """Every task proves itself: gold is best, the sample is valid, a constant gets the floor, and more."""
+    from workbench.cli.tasks import check, show_check
+
+    results = check(task or [])
+    if json:
+        print_json({"tasks": results})
+        return int(any(reason for result in results for reason in result["proofs"].values()))
+    return show_check(results)
+
+
+@app.command()
+def grade(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Id or folder of a task.")],
+    submission: Annotated[Path, typer.Argument(metavar="SUBMISSION.csv")],
+    json: Json = False,
+) -> None:
+    """Grade a submission; the fields are mle-bench's, and `reason` where it is invalid."""
+    from workbench.cli.tasks import grade as work
+    from workbench.cli.tasks import show_grade
+
+    result = work(task, submission)
+    if json:
+        print_json(result)
+    else:
+        show_grade(result)
+
+
+@app.command("exec")
+def execute(
+    program: Annotated[Path, typer.Argument(metavar="PROGRAM.py")],
+    stdin: Annotated[Path | None, typer.Option(metavar="FILE", help="What the program reads.")] = None,
+    cpu: Annotated[float, typer.Option(metavar="S", help="CPU seconds.")] = 5.0,
+    wall: Annotated[float, typer.Option(metavar="S", help="Wall seconds.")] = 15.0,
+    memory: Annotated[int, typer.Option(metavar="MB")] = 1024,
+    unsafe_executor: Annotated[bool, typer.Option("--unsafe-executor", help="Accept isolation level E.")] = False,
+    json: Json = False,
+) -> int:
+    """Run a program in the sandbox; exit status 0 only when it ended well."""
+    from workbench.cli.exec import execute as work
+    from workbench.cli.exec import show, status
+
+    limits = {"cpu_s": cpu, "wall_s": wall, "memory_mb": memory, "unsafe_executor": unsafe_executor}
+    result = work(program, stdin, limits)
+    if json:
+        print_json(result)
+    else:
+        show(result)
+    return status(result)
+
+
 @app.command()
 def warmstart(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the policy is written.")] = ROOT / "data" / "policy",

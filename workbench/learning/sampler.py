@@ -4,8 +4,9 @@ Learnability P(x) = (2·std)^a · (R_max - mean)^b of a group's rewards (R_max =
 the first visit on. A product: a hopeless state (std 0) and a solved one (headroom 0) both get 0. A child starts with
 its parent's P, at least with the `OPTIMISM` quantile, and fades while it stays unvisited (ranking.py). Focus
 Q_t(x) ∝ rank_t(x)^(-ρ(t)) over the states that do not rest, mixed with a uniform share ε, so that no state is ever
-lost. Cooling: a state chosen at step t rests for τ steps. The published descriptions give these ideas in words; the
-formulas here are our choice.
+lost. Cooling: a state chosen at step t rests for τ steps. A share of each step's draws is kept for roots that do not
+rest, however many children crowd the buffer: whole solutions are what is measured in the end. The published
+descriptions give the other ideas in words; the formulas here, and that share, are our choice.
 
 `Curriculum` is event-sourced: `choose`, `observe` and `add` decide, `apply` is the only function that changes anything,
 and `replay` of the events, with the generator's state from `state_dict`, rebuilds it exactly.
@@ -53,6 +54,7 @@ class Curriculum:
     def _clear(self) -> None:
         self.buffer = Buffer(self._config.capacity, self._config.children_cap)
         self._eligible = Ranking()
+        self._eligible_roots = Ranking()
         self._resting: OrderedDict[str, Node] = OrderedDict()
         """Least recently chosen first."""
         self._visited = _Potentials()
@@ -79,8 +81,10 @@ class Curriculum:
             self._counted = step
         self._advance(step)
         chosen: list[State] = []
+        roots = round(self._config.root_share * n)
         while len(chosen) < n:
-            state_id = self._draw(step) if len(self._eligible) else self._released(step)
+            pool = self._eligible_roots if len(chosen) < roots and len(self._eligible_roots) else self._eligible
+            state_id = self._draw(step, pool) if len(pool) else self._released(step)
             if state_id is None:
                 break
             node = self.buffer.nodes[state_id]
@@ -89,10 +93,10 @@ class Curriculum:
         self._counts["choices_missing"] += n - len(chosen)
         return chosen
 
-    def _draw(self, step: int) -> str:
+    def _draw(self, step: int, pool: Ranking) -> str:
         uniform = self._random.random() < self._config.epsilon
         draw = UNIFORM if uniform else STRATEGIES[self._config.strategy].draw
-        return draw.sample(self._random, self._eligible, step, focus(step, self._total_steps, self._config))
+        return draw.sample(self._random, pool, step, focus(step, self._total_steps, self._config))
 
     def _released(self, step: int) -> str | None:
         first = next(iter(self._resting.values()), None)
@@ -168,7 +172,7 @@ class Curriculum:
         """Make one event happen; the only function that changes states, P, visits and who rests."""
         self._step = max(self._step, event.step)
         if isinstance(event, Added):
-            self._eligible.add(self.buffer.insert(event))
+            self._enter(self.buffer.insert(event))
             self._counts["states_added"] += not event.root
         elif isinstance(event, Evicted):
             self._apply_evicted(self.buffer.remove(event.state_id))
@@ -181,7 +185,7 @@ class Curriculum:
         if node.resting:
             del self._resting[node.id]
         else:
-            self._eligible.remove(node)
+            self._leave(node)
         if node.visits:
             self._visited.remove(node.potential)
         self._counts["states_evicted"] += 1
@@ -196,7 +200,7 @@ class Curriculum:
     def _apply_observed(self, event: Observed, node: Node) -> None:
         self.buffer.unrank(node)
         if not node.resting:
-            self._eligible.remove(node)
+            self._leave(node)
         if node.visits:
             self._visited.remove(node.potential)
         node.visits += 1
@@ -205,11 +209,21 @@ class Curriculum:
         self._visited.add(node.potential)
         self.buffer.rank(node)
         if not node.resting:
-            self._eligible.add(node)
+            self._enter(node)
+
+    def _enter(self, node: Node) -> None:
+        self._eligible.add(node)
+        if node.root:
+            self._eligible_roots.add(node)
+
+    def _leave(self, node: Node) -> None:
+        self._eligible.remove(node)
+        if node.root:
+            self._eligible_roots.remove(node)
 
     def _rest(self, node: Node) -> None:
         if not node.resting:
-            self._eligible.remove(node)
+            self._leave(node)
             node.resting = True
         self._resting[node.id] = node
         self._resting.move_to_end(node.id)
@@ -226,7 +240,7 @@ class Curriculum:
                 return
             del self._resting[node.id]
             node.resting = False
-            self._eligible.add(node)
+            self._enter(node)
 
     # --- keeping
 
@@ -294,8 +308,8 @@ class Curriculum:
 
     def snapshot(self) -> list[dict[str, Any]]:
         """One row per state, highest P first, as the next step will find them: state_id, task, kind, parent, potential
-        (P), rank (1-based, over all), q (chance of the next step's first draw; 0 at rest), resting, choices, visits,
-        last_chosen, reward_mean, reward_std (of the latest visit). O(n log n): for views, not for the loop."""
+        (P), rank (1-based, over all), q (chance of the next draw that is open to all; 0 at rest), resting, choices,
+        visits, last_chosen, reward_mean, reward_std (of the latest visit). O(n log n): for views, not for the loop."""
         step = self._step + 1
         nodes = sorted(self.buffer.nodes.values(), key=lambda node: (-node.potential_at(step), node.tie))
         rested = [node for node in nodes if not self._rests(node, step)]

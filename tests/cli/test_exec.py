@@ -1,0 +1,60 @@
+"""`workbench exec` on the real sandbox."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from workbench.cli.main import run_command
+
+FIELDS = {"verdict", "exit_code", "signal", "cpu_s", "wall_s", "peak_mb", "stdout", "stderr", "truncated", "level"}
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    def _run(code: str, *options: str, stdin: str = "") -> tuple[int, dict]:
+        (tmp_path / "program.py").write_text(code)
+        (tmp_path / "in.txt").write_text(stdin)
+        command = ["exec", str(tmp_path / "program.py"), "--stdin", str(tmp_path / "in.txt"), "--json", *options]
+        status = run_command(command)
+        return status, json.loads(capsys.readouterr().out)
+
+    return _run
+
+
+def test_a_program_reads_and_writes(run) -> None:
+    status, result = run("print(input().upper())", stdin="hello\n")
+    assert status == 0
+    assert result["stdout"] == "HELLO\n"
+    assert result["verdict"] == "ok"
+    assert set(result) >= FIELDS
+    assert result["level"] in "ABCDE"
+
+
+def test_how_it_ended_is_told(run) -> None:
+    status, result = run("import sys; print('x', file=sys.stderr); sys.exit(3)")
+    assert (status, result["verdict"], result["exit_code"]) == (1, "runtime_error", 3)
+    assert result["stderr"] == "x\n"
+    status, result = run("import time; time.sleep(30)", "--wall", "1")
+    assert (status, result["verdict"]) == (1, "timeout")
+    assert result["wall_s"] < 2
+    status, result = run("x = bytearray(10**9)", "--memory", "100")
+    assert (status, result["verdict"]) == (1, "memory_limit")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere.py"], "'nowhere.py' does not exist: expected a file."),
+        (["/"], "'/' is a folder: expected a file."),
+        ([__file__, "--cpu", "-1"], "cpu_s=-1.0 is not accepted"),
+        ([__file__, "--stdin", "nowhere.txt"], "'nowhere.txt' does not exist: expected a file."),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["exec", *arguments]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(sentence)
+    assert err.count("\n") == 1
