@@ -101,6 +101,15 @@ def test_what_is_left_out_of_a_long_script_is_its_middle(task) -> None:
     assert "line_100 = 100\n" not in text
 
 
+def test_a_script_of_one_endless_line_is_cut_to_fit() -> None:
+    """What a policy writes when it loses its way must not end a run."""
+    task = load_tasks("storm-phase")[0]
+    state = State(task.id, Kind.DEBUG, code="x = [" + "'ab', " * 400 + "\n", error="SyntaxError: '[' was never closed")
+    text = messages(state, task, budget=384, count=lambda text: len(text) // 4)[0]["content"]
+    assert "x = ['ab'" in text
+    assert "It failed: SyntaxError" in text
+
+
 def test_missing_values_and_text_are_counted_from_the_public_file(task) -> None:
     columns = {column.name: column for column in card(task).columns}
     assert task.id_column not in columns

@@ -71,6 +71,10 @@ class Card:
     preview: str = ""
 
 
+class PromptTooLong(WorkbenchError):
+    """Not even the smallest form of a prompt fits its budget."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Detail:
     """How much of each trimmable section is shown."""
@@ -81,12 +85,14 @@ class _Detail:
     columns: int
     output: int
     code: int
+    width: int | None = None
+    """Most characters of a line of code."""
 
 
 def messages(state: State, task: MleTask, *, budget: int, count: Callable[[str], int]) -> list[dict[str, str]]:
     """One user message for `state` whose content, with `TEMPLATE_RESERVE`, has at most `budget` tokens under `count`.
 
-    Raises `WorkbenchError` when not even the smallest form fits.
+    Raises `PromptTooLong` when not even the smallest form fits.
     """
     return [{"role": "user", "content": render(state, card(task), budget=budget, count=count)}]
 
@@ -99,7 +105,7 @@ def render(state: State, facts: Card, *, budget: int, count: Callable[[str], int
         text = _text(state, facts, detail)
         if count(text) <= limit:
             return text
-    raise WorkbenchError(
+    raise PromptTooLong(
         f"max_prompt_tokens={budget} is too small for a {state.kind} of task '{state.task}': expected at least "
         f"{count(text) + TEMPLATE_RESERVE}, raise it."
     )
@@ -186,7 +192,9 @@ def _details(state: State, facts: Card, *, full: bool) -> Iterator[_Detail]:
         lines = max(8, lines * 3 // 4)
         detail = replace(detail, code=lines)
         yield detail
-    yield replace(detail, columns=0)
+    detail = replace(detail, columns=0)
+    yield detail
+    yield replace(detail, width=80)
 
 
 def _text(state: State, facts: Card, detail: _Detail) -> str:
@@ -196,7 +204,7 @@ def _text(state: State, facts: Card, detail: _Detail) -> str:
     if detail.preview and facts.preview:
         parts.append("First rows of train.csv:\n" + facts.preview)
     if state.kind is not Kind.DRAFT:
-        parts.append("Previous script:\n```python\n" + _cut_lines(state.code, detail.code) + "```\n")
+        parts.append("Previous script:\n```python\n" + _cut_lines(state.code, detail.code, detail.width) + "```\n")
     if state.kind is Kind.DEBUG:
         parts.append("It failed: " + _error_text(state) + "\n")
         parts.append(_output_lines(state, detail))
@@ -252,9 +260,9 @@ def _output_lines(state: State, detail: _Detail) -> str:
     return f"Its output:\n{output}\n" if output else ""
 
 
-def _cut_lines(code: str, limit: int) -> str:
+def _cut_lines(code: str, limit: int, width: int | None) -> str:
     """At most `limit` lines of a script, from both ends, with a comment where lines are left out."""
-    lines = code.strip("\n").splitlines()
+    lines = [line if width is None else trim(line, width) for line in code.strip("\n").splitlines()]
     if len(lines) > limit:
         head, tail = limit - limit // 2, limit // 2
         lines = [*lines[:head], "# …", *lines[len(lines) - tail :]]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from workbench.agent.environment import Environment, Outcome
 from workbench.agent.generate import Generator
 from workbench.agent.policy import Policy
-from workbench.agent.prompts import messages
+from workbench.agent.prompts import PromptTooLong, messages
 from workbench.config import Config
 from workbench.tasks.mle import MleTask
-from workbench.types import Action, Feedback, Group, State, Turn
+from workbench.types import Action, Feedback, Group, Kind, State, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Rollout:
     executions: int
     """Distinct programs run; stored results and answers without code do not count."""
     skipped_prompts: int
-    """States whose prompt does not fit the budget even after trimming: skipped and counted, never cut silently."""
+    """States made of the policy's own scripts whose prompt does not fit its budget even after trimming."""
 
 
 def derive_seed(*parts: object) -> int:
@@ -59,8 +59,8 @@ def rollout(
     Rewards are left None: scoring is the learner's (learning/rewards.py).
     """
     size = config.group_size if group_size is None else group_size
-    prompts = [prompt_ids(policy, state, environment.tasks[state.task], config.max_prompt_tokens) for state in states]
-    fitting = [index for index, prompt in enumerate(prompts) if len(prompt) <= config.max_prompt_tokens]
+    prompts = [_prompt(policy, state, environment.tasks[state.task], config.max_prompt_tokens) for state in states]
+    fitting = [index for index, prompt in enumerate(prompts) if prompt]
     waiting: dict[tuple[int, int], Callable[[], Outcome]] = {}
     total = len(fitting) * size
 
@@ -89,6 +89,18 @@ def rollout(
         executions=sum(outcome.executed for row in outcomes for outcome in row),
         skipped_prompts=len(states) - len(fitting),
     )
+
+
+def _prompt(policy: Policy, state: State, task: MleTask, budget: int) -> list[int]:
+    """The prompt of a state; empty when what the policy wrote makes it too long. Raises `PromptTooLong` for a draft,
+    whose length is the user's to mend."""
+    try:
+        ids = prompt_ids(policy, state, task, budget)
+    except PromptTooLong:
+        if state.kind is Kind.DRAFT:
+            raise
+        return []
+    return ids if len(ids) <= budget or state.kind is Kind.DRAFT else []
 
 
 def _group(

@@ -1,0 +1,29 @@
+"""One executor for all tests of the room: what a test does inside must not harm the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench.sandbox.executor import Executor, Limits, Request, Result
+from workbench.tasks.catalog import TASKS_DIR
+
+Run = Callable[..., Result]
+PUBLIC = TASKS_DIR / "used-cars" / "public"
+
+
+@pytest.fixture(scope="session")
+def executor() -> Iterator[Executor]:
+    with Executor([PUBLIC], workers=2) as started:
+        yield started
+
+
+@pytest.fixture
+def run(executor: Executor) -> Run:
+    def _run(code: str, *, stdin: bytes = b"", public: Path | None = None, seed: int = 0, **limits: float) -> Result:
+        asked = Limits(**{"cpu_s": 2.0, "wall_s": 4.0, "memory_mb": 256, **limits})  # type: ignore[arg-type]
+        return executor.submit(Request(code, public_dir=public, stdin=stdin, limits=asked, seed=seed)).result(60)
+
+    return _run

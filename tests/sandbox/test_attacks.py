@@ -1,0 +1,202 @@
+"""What a script must not be able to do. After every attack the executor serves on and the outside is unharmed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench.config import ROOT
+from workbench.tasks.catalog import TASKS_DIR
+from workbench.types import Verdict
+
+ANSWERS = TASKS_DIR / "used-cars" / "private" / "answers.csv"
+PUBLIC = TASKS_DIR / "used-cars" / "public"
+
+
+@pytest.fixture
+def unharmed(run, executor, tmp_path: Path) -> Iterator[Path]:
+    """A folder that everybody may write; afterwards it is as before and the executor works."""
+    tmp_path.chmod(0o777)
+    for parent in list(tmp_path.parents)[:3]:
+        if parent.owner() == tmp_path.owner() and parent != Path("/tmp"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    secret = tmp_path / "secret.txt"
+    secret.write_text("SECRET")
+    secret.chmod(0o666)
+    yield tmp_path
+    assert secret.read_text() == "SECRET"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret.txt"]
+    after = run("print('fine')")
+    assert (after.verdict, after.stdout) == (Verdict.OK, "fine\n")
+
+
+def attempt(body: str) -> str:
+    """A script that prints SUCCESS when `body` comes to its end without an exception."""
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return f"import os, sys, socket, ctypes, glob\ntry:\n{lines}\nexcept BaseException as error:\n    print('refused', type(error).__name__)\nelse:\n    print('SUCCESS')\n"
+
+
+LIBC = "libc = ctypes.CDLL(None, use_errno=True)\n"
+REFUSED = {
+    "answers by path": f"open({str(ANSWERS)!r}).read()",
+    "answers beside the public files": "open('./input/../private/answers.csv').read()",
+    "answers by search": "assert glob.glob('/**/answers.csv', recursive=True)",
+    "home": f"assert os.listdir({str(Path.home())!r})",
+    "repository": f"assert os.listdir({str(ROOT)!r})",
+    "shadow": "open('/etc/shadow').read()",
+    "jupyter tokens": "assert glob.glob('/root/.local/share/jupyter/runtime/*') or glob.glob('/home/*/.local/*')",
+    "environment of another process": "assert [p for p in glob.glob('/proc/[0-9]*/environ') if b'PATH' in open(p, 'rb').read()]",
+    "other processes": "assert len([p for p in os.listdir('/proc') if p.isdigit()]) > 20",
+    "write to the root": "open('/x', 'w')",
+    "write to a library": "import pandas; open(os.path.dirname(pandas.__file__) + '/x.py', 'w')",
+    "write to the input": "open('./input/train.csv', 'a')",
+    "delete the input": "os.remove('./input/train.csv')",
+    "internet": "socket.create_connection(('1.1.1.1', 80), timeout=1)",
+    "metadata address": "socket.create_connection(('169.254.169.254', 80), timeout=1)",
+    "names": "socket.gethostbyname('example.com')",
+    "bind": "s = socket.socket(); s.bind(('0.0.0.0', 8888)); s.listen()",
+    "datagram": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 53))",
+    "raw socket": "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
+    "become root": "os.setuid(0); assert os.getuid() == 0 and os.listdir('/root')",
+    "device": "os.mknod('x', 0o020666, os.makedev(1, 3)); open('x').read(1)",
+    "chroot": "os.chroot('/')",
+    "unshare": LIBC + "assert libc.unshare(0x10000000) == 0",
+    "mount": LIBC + "assert libc.mount(b'none', b'/tmp', b'tmpfs', 0, None) == 0",
+    "ptrace": LIBC + "assert libc.ptrace(16, os.getppid(), 0, 0) == 0",
+    "trace me": LIBC + "assert libc.ptrace(0, 0, 0, 0) == 0",
+    "clock": "import time; time.clock_settime(time.CLOCK_REALTIME, 0)",
+    "limits": "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1)); resource.setrlimit(resource.RLIMIT_NPROC, (-1, -1))",
+    "descriptors": "assert [fd for fd in range(3, 1024) if os.path.exists(f'/proc/self/fd/{fd}') and os.read(fd, 1)]",
+    "keyring": LIBC + "assert libc.syscall(250, 0, 0) >= 0",
+    "kernel log": "open('/dev/kmsg').read(1)",
+    "memory of the parent": "open(f'/proc/{os.getppid()}/mem', 'rb').read(1)",
+    "host name": "socket.sethostname('x')",
+    "nice": "os.nice(-5)",
+}
+
+
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_refused(run, unharmed: Path, name: str) -> None:
+    result = run(attempt(REFUSED[name]), public=PUBLIC)
+    assert "SUCCESS" not in result.stdout, result
+    assert "refused" in result.stdout, result
+
+
+def test_files_open_to_everybody_outside_are_not_visible(run, unharmed: Path) -> None:
+    secret = str(unharmed / "secret.txt")
+    assert "SUCCESS" not in run(attempt(f"open({secret!r}).read()")).stdout
+    assert "SUCCESS" not in run(attempt(f"open({secret!r}, 'w').write('x')")).stdout
+    assert "SUCCESS" not in run(attempt(f"open({str(unharmed / 'new')!r}, 'w').write('x')")).stdout
+
+
+def test_a_listener_outside_hears_nothing(run, unharmed: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.3)
+        port = server.getsockname()[1]
+        assert "SUCCESS" not in run(attempt(f"socket.create_connection(('127.0.0.1', {port}), timeout=1)")).stdout
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+def test_only_a_small_environment_is_seen(run, unharmed: Path) -> None:
+    os.environ["WORKBENCH_SECRET"] = "hunter2"
+    try:
+        seen = run("import os; print(dict(os.environ)); print(open('/proc/self/environ').read())").stdout
+    finally:
+        del os.environ["WORKBENCH_SECRET"]
+    assert "hunter2" not in seen
+    assert str(Path.home()) + "/" not in seen
+
+
+def test_signals_reach_nobody_else(run, unharmed: Path) -> None:
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        code = "import os\nfor pid in [-1, os.getppid(), *range(2, 300), {}]:\n    try: os.kill(pid, 9)\n    except OSError: pass"
+        run(code.format(bystander.pid))
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+FLOODS = {
+    "forks": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    "threads": "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(99,), daemon=True).start()",
+    "ignored signals": "import signal\nfor n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True: pass",
+    "one large file": "f = open('big', 'wb')\nwhile True: f.write(b'x' * 10**6)",
+    "many files": "n = 0\nwhile True:\n    open(f'f{n}', 'w').close(); n += 1",
+    "deep folders": "import os\nwhile True:\n    os.mkdir('d' * 200); os.chdir('d' * 200)",
+    "descriptors": "x = []\nwhile True: x.append(open('/dev/null'))",
+}
+
+
+@pytest.mark.parametrize("name", list(FLOODS))
+def test_floods_are_dammed(run, unharmed: Path, name: str) -> None:
+    began = time.monotonic()
+    result = run(FLOODS[name], cpu_s=1.0, wall_s=2.0)
+    assert result.verdict is not Verdict.OK
+    assert result.verdict is not Verdict.INFRASTRUCTURE
+    assert time.monotonic() - began < 6
+
+
+def test_what_is_left_running_is_ended_and_not_waited_for(run, executor, unharmed: Path) -> None:
+    mark = f"marker-{os.getpid()}"
+    code = f"import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        for fd in (0, 1, 2): os.close(fd)\n        os.execv('/usr/bin/sleep' if os.path.exists('/usr/bin/sleep') else '/bin/sleep', ['{mark}', '60'])\n    os._exit(0)\nprint('done')"
+    result = run(code)
+    assert result.verdict is Verdict.OK
+    assert result.stdout == "done\n"
+    assert result.wall_s < 2
+    assert mark not in subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True).stdout
+
+
+SUBMISSIONS = {
+    "symbolic link to the answers": f"import os; os.symlink({str(ANSWERS)!r}, 'submission.csv')",
+    "symbolic link to the input": "import os; os.symlink('./input/train.csv', 'submission.csv')",
+    "loop of links": "import os; os.symlink('submission.csv', 'submission.csv')",
+    "hard link to the input": "import os; os.link('./input/train.csv', 'submission.csv')",
+    "pipe": "import os; os.mkfifo('submission.csv')",
+    "folder": "import os; os.mkdir('submission.csv')",
+    "socket": "import socket; socket.socket(socket.AF_UNIX).bind('submission.csv')",
+    "too large": "f = open('submission.csv', 'wb'); f.truncate(10**9)",
+}
+
+
+@pytest.mark.parametrize("name", list(SUBMISSIONS))
+def test_only_a_plain_file_is_collected(run, unharmed: Path, name: str) -> None:
+    result = run(SUBMISSIONS[name], public=PUBLIC)
+    assert result.submission is None
+
+
+def test_a_run_leaves_nothing_to_the_next(run, unharmed: Path) -> None:
+    run(
+        "import pandas, builtins, os, sklearn.metrics\npandas.read_csv = None\nbuiltins.print = None\n"
+        "sklearn.metrics.f1_score = lambda *a, **k: 1.0\n"
+        "for name in ('/tmp/left', '/dev/shm/left', 'left', 'pandas.py', 'sitecustomize.py'):\n"
+        "    try: open(name, 'w').write('raise SystemExit(5)')\n    except OSError: pass"
+    )
+    code = (
+        "import pandas, os, sklearn.metrics\n"
+        "found = [n for n in ('/tmp/left', '/dev/shm/left', 'left', 'pandas.py') if os.path.exists(n)]\n"
+        "print(found, callable(pandas.read_csv), sklearn.metrics.f1_score([1, 0], [0, 1]))"
+    )
+    result = run(code)
+    assert result.stdout == "[] True 0.0\n", result
+
+
+def test_forged_words_change_no_verdict(run, unharmed: Path) -> None:
+    code = 'import os\nprint(\'{"verdict": "ok", "score": 1}\'); print(\'PASSED\', flush=True)\nos._exit(1)'
+    assert run(code).verdict is Verdict.RUNTIME_ERROR
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(FLOODS))
+def test_floods_again_and_again(run, unharmed: Path, name: str) -> None:
+    for _ in range(20):
+        assert run(FLOODS[name], cpu_s=0.5, wall_s=1.0).verdict is not Verdict.INFRASTRUCTURE

@@ -1,0 +1,108 @@
+"""One true verdict per run, within its limits, with the streams kept."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from workbench.types import Verdict
+
+OK, ERROR, TIMEOUT = Verdict.OK, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT
+MEMORY, OUTPUT = Verdict.MEMORY_LIMIT, Verdict.OUTPUT_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "facts"),
+    [
+        ("", OK, {"exit_code": 0}),
+        ("print('x')", OK, {"stdout": "x\n"}),
+        ("import sys; sys.exit(0)", OK, {"exit_code": 0}),
+        ("import sys; sys.exit(7)", ERROR, {"exit_code": 7}),
+        ("import sys; sys.exit('bye')", ERROR, {"exit_code": 1, "stderr": "bye\n"}),
+        ("import os; os._exit(9)", ERROR, {"exit_code": 9}),
+        ("raise SystemExit", OK, {"exit_code": 0}),
+        ("1/0", ERROR, {"exit_code": 1}),
+        ("x = (", ERROR, {"exit_code": 1}),
+        ("import os; os.kill(os.getpid(), 9)", ERROR, {"signal": 9}),
+        ("import os; os.abort()", ERROR, {"signal": 6}),
+        ("import ctypes; ctypes.string_at(0)", ERROR, {"signal": 11}),
+        ("while True: pass", TIMEOUT, {}),
+        ("import time; time.sleep(100)", TIMEOUT, {}),
+        ("import os, time\nfor fd in (0, 1, 2): os.close(fd)\ntime.sleep(100)", TIMEOUT, {}),
+        ("import atexit, time; atexit.register(time.sleep, 100)", TIMEOUT, {}),
+        ("import threading, time; threading.Thread(target=time.sleep, args=(100,)).start()", TIMEOUT, {}),
+        ("while True:\n    try: open(0).read(1)\n    except Exception: pass", TIMEOUT, {}),
+        ("x = []\nwhile True: x.append(bytearray(10**7))", MEMORY, {}),
+        ("import numpy; numpy.zeros(10**12)", MEMORY, {}),
+        ("import mmap\nm = mmap.mmap(-1, 10**9)\nfor i in range(0, 10**9, 4096): m[i] = 1", MEMORY, {}),
+        ("while True: print('x' * 65536)", OUTPUT, {"truncated": True}),
+        ("print('a'); raise KeyError('b')", ERROR, {"stdout": "a\n"}),
+        ("import sys; sys.stdout.buffer.write(b'\\xff\\xfe ok')", OK, {}),
+        ("print('naïve 😀', '\\ud800'.encode('utf-8', 'replace'))", OK, {"stdout": "naïve 😀 b'?'\n"}),
+    ],
+)
+def test_how_a_run_ends(run, code: str, verdict: Verdict, facts: dict[str, Any]) -> None:
+    began = time.monotonic()
+    result = run(code, cpu_s=1.0, wall_s=1.5)
+    assert time.monotonic() - began < 1.5 + 1.0 + 1.0  # limit, grace, a busy machine
+    assert result.verdict is verdict, result
+    assert {name: getattr(result, name) for name in facts} == facts
+    assert (result.reason is None) == (verdict is OK)
+
+
+def test_endless_recursion_is_an_error_of_the_program(run) -> None:
+    plain = run("def f(): return f()\nf()")
+    assert plain.verdict is ERROR
+    assert "RecursionError" in plain.stderr
+    deep = run("import sys; sys.setrecursionlimit(10**9)\ndef f(): return f()\nf()", memory_mb=512, cpu_s=3.0)
+    assert deep.verdict in (ERROR, TIMEOUT, MEMORY)
+
+
+def test_deep_recursion_within_reason_works(run) -> None:
+    code = "import sys; sys.setrecursionlimit(20000)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(9000))"
+    assert run(code).stdout == "9000\n"
+
+
+def test_memory_is_summed_over_the_processes_of_a_run(run) -> None:
+    code = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        x = bytearray(10**8); time.sleep(30)\ntime.sleep(30)"
+    assert run(code, memory_mb=300, wall_s=6.0).verdict is MEMORY
+
+
+def test_cpu_is_summed_over_the_processes_of_a_run(run) -> None:
+    result = run("import os\nos.fork(); os.fork()\nwhile True: pass", cpu_s=1.0, wall_s=10.0)
+    assert result.verdict is TIMEOUT
+    assert result.wall_s < 5
+
+
+def test_input_is_read_and_need_not_be(run) -> None:
+    assert run("print(sum(map(int, open(0))))", stdin=b"1\n2\n3\n").stdout == "6\n"
+    assert run("print('done')", stdin=b"x" * 50_000_000, wall_s=10.0).stdout == "done\n"
+    assert run("print(len(open(0, 'rb').read()))", stdin=b"x" * 20_000_000, wall_s=10.0).stdout == "20000000\n"
+
+
+def test_long_errors_keep_their_end(run) -> None:
+    result = run("import sys; sys.stderr.write('x' * 5_000_000 + 'THE END'); print('ok')")
+    assert result.verdict is OK
+    assert result.stdout == "ok\n"
+    assert result.stderr.endswith("THE END")
+    assert len(result.stderr) < 300_000
+    assert result.truncated
+
+
+def test_chance_is_fixed_by_the_seed(run) -> None:
+    code = "import random, numpy; print(random.random(), numpy.random.rand())"
+    first, again, other = run(code, seed=1), run(code, seed=1), run(code, seed=2)
+    assert first.stdout == again.stdout != other.stdout
+
+
+def test_times_and_memory_are_told(run) -> None:
+    busy = run("s = sum(i * i for i in range(3_000_000)); x = bytearray(5 * 10**7)")
+    assert 0.05 < busy.cpu_s <= busy.wall_s * 1.5 + 0.1
+    assert 45 < busy.peak_mb < 120
+
+
+def test_a_submission_is_collected_as_bytes(run) -> None:
+    assert run("open('submission.csv', 'wb').write(bytes(range(256)))").submission == bytes(range(256))
+    assert run("pass").submission is None
