@@ -164,7 +164,6 @@ SUBMISSIONS = {
     "pipe": "import os; os.mkfifo('submission.csv')",
     "folder": "import os; os.mkdir('submission.csv')",
     "socket": "import socket; socket.socket(socket.AF_UNIX).bind('submission.csv')",
-    "too large": "f = open('submission.csv', 'wb'); f.truncate(10**9)",
 }
 
 
@@ -172,6 +171,13 @@ SUBMISSIONS = {
 def test_only_a_plain_file_is_collected(run, unharmed: Path, name: str) -> None:
     result = run(SUBMISSIONS[name], public=PUBLIC)
     assert result.submission is None
+
+
+def test_a_submission_is_never_larger_than_a_file_may_be(run, unharmed: Path) -> None:
+    code = "f = open('submission.csv', 'wb')\nwhile True: f.write(b'x' * 10**6); f.flush()"
+    result = run(code, files_mb=8, cpu_s=5.0)
+    assert result.verdict is Verdict.RUNTIME_ERROR
+    assert len(result.submission or b"") <= 8 * 2**20
 
 
 def test_a_run_leaves_nothing_to_the_next(run, unharmed: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import subprocess
 import time
 from concurrent.futures import CancelledError
 from pathlib import Path
 
+import psutil
 import pytest
 
 from workbench.sandbox import isolation
@@ -35,11 +36,14 @@ def test_cancelling_ends_the_run(executor: Executor) -> None:
 
 
 def test_runs_survive_the_death_of_their_zygote() -> None:
+    others = _zygotes()
     with Executor([], workers=2, flavours=("thin",)) as executor:
         code = "import time; time.sleep(1.0); print('through')"
         futures = [executor.submit(Request(code, limits=QUICK, flavour="thin")) for _ in range(2)]
         time.sleep(0.5)
-        for pid in _zygotes():
+        mine = _zygotes() - others
+        assert mine
+        for pid in mine:
             os.kill(pid, signal.SIGKILL)
         results = [future.result(60) for future in futures]
         assert {result.verdict for result in results} <= {Verdict.OK, Verdict.INFRASTRUCTURE}
@@ -47,11 +51,14 @@ def test_runs_survive_the_death_of_their_zygote() -> None:
         assert again.stdout == "on\n"
 
 
-def _zygotes() -> list[int]:
-    """Processes of the newest thin zygote: children of this process that run `zygote.py` with that flavour."""
-    listing = subprocess.run(["ps", "axww", "-o", "pid=,args="], capture_output=True, text=True, check=True).stdout
-    found = [line.split(None, 1) for line in listing.splitlines()]
-    return [int(pid) for pid, args in found if "zygote.py" in args and "thin" in args]
+def _zygotes() -> set[int]:
+    """Zygotes among the descendants of this process."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any(word.endswith("zygote.py") for word in process.cmdline()):
+                found.add(process.pid)
+    return found
 
 
 def test_nothing_is_left_after_closing() -> None:
@@ -69,9 +76,8 @@ def test_nothing_is_left_after_closing() -> None:
         executor.submit(Request("print(1)"))
 
 
-def _processes() -> set[str]:
-    listing = subprocess.run(["ps", "axww", "-o", "pid=,args="], capture_output=True, text=True, check=True).stdout
-    return {line.split()[0] for line in listing.splitlines() if "zygote" in line or "bwrap" in line}
+def _processes() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
 
 
 @pytest.mark.parametrize(
