@@ -114,7 +114,7 @@ def _json(path: Path) -> dict[str, Any]:
 def one_sentence(source: Source) -> Iterator[None]:
     """Turn whatever the loaders raise into one `WorkbenchError` with the policy's name and the cause's first line."""
     try:
-        with _quiet():
+        with quiet():
             yield
     except WorkbenchError:
         raise
@@ -130,7 +130,7 @@ def one_sentence(source: Source) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No progress bars: they write to whatever cell or terminal is in front, also from the training thread."""
     from transformers import modeling_gguf_pytorch_utils as gguf_loader
     from transformers.utils import logging as transformers_logging

@@ -144,10 +144,9 @@ class Policy:
     def save(self, folder: Path) -> None:
         """Write the trainable weights, bit for bit, and the tokenizer: a folder that `load_policy` also takes."""
         folder.mkdir(parents=True, exist_ok=True)
-        if self.adapter == "lora":
-            self.model.save_pretrained(folder, save_embedding_layers=False)
-        else:
-            self.model.save_pretrained(folder)
+        options = {"save_embedding_layers": False} if self.adapter == "lora" else {}
+        with loading.quiet():
+            self.model.save_pretrained(folder, **options)
         self.tokenizer.save_pretrained(folder)
 
     def save_merged(self, folder: Path) -> None:
@@ -155,7 +154,8 @@ class Policy:
         model = self.model
         if self.adapter == "lora":
             model = copy.deepcopy(self.model).merge_and_unload()
-        model.save_pretrained(folder)
+        with loading.quiet():
+            model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:

@@ -252,6 +252,9 @@ def save_policy(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, fol
     """Weights in bf16 safetensors, config and tokenizer in Hugging Face format."""
     import copy
 
+    from workbench.agent.loading import quiet
+
     folder.mkdir(parents=True, exist_ok=True)
-    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
+    with quiet():
+        copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
