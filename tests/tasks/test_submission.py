@@ -47,7 +47,11 @@ def test_forms_of_the_same_numbers(data: bytes) -> None:
         (b"\x00\x01\x02", NUMBER, "the columns cannot be read: the file holds NUL bytes, UTF-8 text is wanted."),
         (GOOD.decode().encode("utf-16"), NUMBER, "the columns cannot be read: the file is UTF-16, UTF-8 is wanted."),
         (b"id,y\n1,\xff\n", NUMBER, "the columns cannot be read: byte 7 is not UTF-8 text."),
-        (b"x" * 10_001, NUMBER, "the file has 10001 bytes: a submission has at most 10000, in the columns 'id', 'y'."),
+        (
+            b"x" * 10_001,
+            NUMBER,
+            "the file is larger than 10000 bytes: the columns 'id', 'y' are wanted and nothing else.",
+        ),
         (b"id,z\n1,2\n", NUMBER, "column 'y' is missing: the columns are 'id', 'z', 'id', 'y' are wanted."),
         (b"id,y,y\n1,2,3\n", NUMBER, "column 'y' appears 2 times."),
         (b"id,y\n1,2,3\n", NUMBER, "line 2 has 3 columns, the first line has 2."),

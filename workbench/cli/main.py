@@ -140,17 +140,21 @@ def list_tasks(json: Json = False) -> None:
 
 @tasks_app.command("check")
 def check_tasks(
-    task: Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Ids, globs, folders.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Argument(metavar="PATH|ID|GLOB", help="Default: the embedded tasks.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Every task proves itself: gold is best, the sample is valid, a constant gets the floor, and more."""
-    from workbench.cli.tasks import check, show_check
+    from workbench.cli.tasks import check, show_check, tell_failures
 
     results = check(task or [])
+    if not json:
+        show_check(results)
+    status = tell_failures(results)
     if json:
-        print_json({"tasks": results})
-        return int(any(reason for result in results for reason in result["proofs"].values()))
-    return show_check(results)
+        print_json({"ok": status == 0, "tasks": results})
+    return status
 
 
 @app.command()
@@ -159,9 +163,9 @@ def grade(
     submission: Annotated[Path, typer.Argument(metavar="SUBMISSION.csv")],
     json: Json = False,
 ) -> None:
-    """Grade a submission; the fields are mle-bench's, and `reason` where it is invalid."""
-    from workbench.cli.tasks import grade as work
-    from workbench.cli.tasks import show_grade
+    """Grade a submission; the fields are mle-bench's, and `reason` where it is invalid (which is a grade: status 0)."""
+    from workbench.cli.grade import grade as work
+    from workbench.cli.grade import show_grade
 
     result = work(task, submission)
     if json:

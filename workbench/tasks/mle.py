@@ -9,7 +9,9 @@ A submission is judged valid or not on all of its rows, whichever split is score
 from __future__ import annotations
 
 import csv
+import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -25,6 +27,11 @@ from workbench.tasks.metrics import METRICS, Metric
 from workbench.tasks.submission import BadSubmission, Form, canonical_id, parse
 from workbench.types import WorkbenchError
 
+NEEDED = (
+    *("id", "metric", "higher_is_better", "id_column", "target_columns", "train_target"),
+    *("source", "licence", "seed", "dummy_score"),
+)
+"""Settings of config.yaml; label metrics need `classes` too."""
 Split = Literal["reward", "final"]
 SPLITS: tuple[Split, ...] = ("reward", "final")
 FILES = (
@@ -85,6 +92,8 @@ def load_task(folder: Path | str) -> MleTask:
     Raises WorkbenchError when a file or a setting is missing or wrong.
     """
     folder = Path(folder).resolve()
+    if not folder.is_dir():
+        raise WorkbenchError(f"'{folder}' is no folder: a task is a folder with {', '.join(FILES)}.")
     for name in FILES:
         if not (folder / name).is_file():
             raise WorkbenchError(f"'{folder}' is no task folder: '{name}' is missing; a task has {', '.join(FILES)}.")
@@ -100,10 +109,10 @@ def load_task(folder: Path | str) -> MleTask:
         target_columns=tuple(map(str, config["target_columns"])),
         train_target=str(config["train_target"]),
         classes=tuple(map(str, config.get("classes") or ())),
-        description=(folder / "description.md").read_text(encoding="utf-8"),
+        description=_read_text(folder / "description.md"),
         source=str(config["source"]),
         licence=str(config["licence"]),
-        seed=int(config["seed"]),
+        seed=config["seed"],
         dummy_score={split: float(config["dummy_score"][split]) for split in SPLITS},
         thresholds=thresholds(scores),
         scores=scores,
@@ -114,6 +123,15 @@ def load_task(folder: Path | str) -> MleTask:
             f"{max_dummy(task)}: mend leaderboard.csv or dummy_score in '{folder / 'config.yaml'}'."
         )
     return task
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise WorkbenchError(f"'{path}' is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+    except OSError as error:
+        raise WorkbenchError(f"'{path}' cannot be read: {error.strerror}.") from None
 
 
 def max_dummy(task: MleTask) -> float:
@@ -128,15 +146,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.yaml"
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        config = yaml.safe_load(_read_text(path))
+    except yaml.YAMLError as error:
         raise WorkbenchError(f"'{path}' is no YAML file: {' '.join(str(error).split())}.") from None
     if not isinstance(config, dict):
         raise WorkbenchError(f"'{path}' holds no settings: expected `name: value` lines.")
-    needed = ("id", "metric", "higher_is_better", "id_column", "target_columns", "train_target", "source", "licence")
-    for name in (*needed, "seed", "dummy_score"):
-        if name not in config:
-            raise WorkbenchError(f"'{name}' is missing in '{path}': add it.")
+    for name in NEEDED:
+        if config.get(name) is None:
+            raise WorkbenchError(f"'{name}' is missing in '{path}': expected the settings {', '.join(NEEDED)}.")
     metric = METRICS.get(str(config["metric"]))
     if metric is None:
         raise WorkbenchError(
@@ -157,10 +174,18 @@ def _check_shapes(config: dict[str, Any], metric: Metric, path: Path) -> None:
         raise WorkbenchError(
             f"target_columns={columns!r} in '{path}': expected a list of one column (logloss: one per class)."
         )
+    if len(set(map(str, columns))) < len(columns) or str(config["id_column"]) in map(str, columns):
+        raise WorkbenchError(
+            f"target_columns={columns!r} in '{path}': expected names that differ, also from id_column."
+        )
+    if metric.name == "logloss" and len(columns) < 2:
+        raise WorkbenchError(f"target_columns={columns!r} in '{path}': expected one column per class for logloss.")
     if metric.wants == "label" and (not isinstance(classes, list) or len(classes) < 2):
         raise WorkbenchError(f"classes={classes!r} in '{path}': expected a list of the labels in order, two or more.")
     if metric.name == "f1" and len(classes) != 2:
         raise WorkbenchError(f"classes={classes!r} in '{path}': expected two labels for f1, the positive one last.")
+    if type(config["seed"]) is not int or config["seed"] < 0:
+        raise WorkbenchError(f"seed={config['seed']!r} in '{path}': expected an integer of 0 or more.")
     numbers = isinstance(dummy, dict) and all(isinstance(dummy.get(split), int | float) for split in SPLITS)
     if not numbers or not all(math.isfinite(dummy[split]) for split in SPLITS):
         raise WorkbenchError(f"dummy_score={dummy!r} in '{path}': expected finite numbers for reward and final.")
@@ -190,13 +215,13 @@ def answers(task: MleTask) -> Answers:
 def _answers(folder: Path, key: tuple[str, tuple[str, ...], tuple[str, ...], str], mtime_ns: int, size: int) -> Answers:
     path = folder / "private" / "answers.csv"
     id_column, target_columns, classes, metric_name = key
-    with path.open(encoding="utf-8", newline="") as file:
-        records = list(csv.DictReader(file))
-    if not records or not {id_column, *target_columns, "split"} <= set(records[0]):
-        wanted = ", ".join((id_column, *target_columns, "split"))
-        raise WorkbenchError(f"'{path}' does not fit config.yaml: expected the columns {wanted} and at least one line.")
+    records = _records(path, (id_column, *target_columns, "split"))
     rows = {canonical_id(record[id_column]): row for row, record in enumerate(records)}
     sample_bytes = (folder / "public" / "sample_submission.csv").stat().st_size
+    if len(rows) < len(records):
+        ids = [canonical_id(record[id_column]) for record in records]
+        twice = next(name for name in ids if ids.count(name) > 1)
+        raise WorkbenchError(f"'{path}' holds the id '{twice}' more than once: write one line per row of test.csv.")
     form = Form(
         id_column, target_columns, classes, METRICS[metric_name], rows, max(1_000_000, SIZE_FACTOR * sample_bytes)
     )
@@ -214,8 +239,40 @@ def _answers(folder: Path, key: tuple[str, tuple[str, ...], tuple[str, ...], str
     return Answers(form, truth, splits)
 
 
+def _records(path: Path, wanted: tuple[str, ...]) -> list[dict[str, str]]:
+    """The lines of a CSV file of ours by column name, all of one length."""
+    try:
+        records = list(csv.DictReader(io.StringIO(_read_text(path), newline=""), restval=None, strict=True))
+    except csv.Error as error:
+        raise WorkbenchError(f"'{path}' is no CSV file: {error}.") from None
+    if not records or not set(wanted) <= set(records[0]):
+        names = ", ".join(wanted)
+        raise WorkbenchError(f"'{path}' does not fit config.yaml: expected the columns {names} and at least one line.")
+    for line, record in enumerate(records, start=2):
+        if None in record or None in record.values():
+            raise WorkbenchError(f"'{path}' has another number of columns on line {line} than on the first: mend it.")
+    return records
+
+
 def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
+
+
+def submission_bytes(task: MleTask, values: NDArray[np.float64], order: Sequence[int] | None = None) -> bytes:
+    """`values` [answers, target columns], label codes included, as the CSV that a script would write.
+
+    The lines stand in the order of the answers, or in `order`.
+    """
+    columns = {task.id_column: list(answers(task).form.rows)}
+    for place, name in enumerate(task.target_columns):
+        column = values[:, place].tolist()
+        columns[name] = [task.classes[int(code)] if task.metric.wants == "label" else repr(code) for code in column]
+    lines = list(zip(*columns.values(), strict=True))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(lines if order is None else [lines[place] for place in order])
+    return text.getvalue().encode()
 
 
 def grade(task: MleTask, submission: bytes | None, split: Split) -> Grade:

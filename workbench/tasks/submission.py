@@ -106,8 +106,7 @@ def _table(data: bytes, form: Form) -> tuple[list[str], list[list[str]]]:
 def _decode(data: bytes, form: Form) -> str:
     if len(data) > form.max_bytes:
         raise BadSubmission(
-            f"the file has {len(data)} bytes: a submission has at most {form.max_bytes}, "
-            f"in the columns {_wanted(form)}."
+            f"the file is larger than {form.max_bytes} bytes: the columns {_wanted(form)} are wanted and nothing else."
         )
     if not data.strip():
         raise BadSubmission("the file is empty.")
