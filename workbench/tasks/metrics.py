@@ -68,7 +68,8 @@ def _qwk(y_true: Table, y_pred: Table) -> float:
     truth, predicted = _codes(y_true), _codes(y_pred)
     if np.array_equal(truth, predicted):
         return 1.0
-    return float(cohen_kappa_score(truth, predicted, weights="quadratic"))
+    labels = np.arange(max(truth.max(), predicted.max()) + 1)  # a grade that nobody says still counts as a step
+    return float(cohen_kappa_score(truth, predicted, labels=labels, weights="quadratic"))
 
 
 def _rmse(y_true: Table, y_pred: Table) -> float:

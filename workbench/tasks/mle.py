@@ -9,6 +9,7 @@ A submission is judged valid or not on all of its rows, whichever split is score
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 import math
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ NEEDED = (
     *("source", "licence", "seed", "dummy_score"),
 )
 """Settings of config.yaml; label metrics need `classes` too."""
+OPTIONAL = ("classes", "origin", "thresholds", "expert_lead", "sha256")
+"""What else may stand there; `workbench tasks check` proves thresholds and hashes where they are stated."""
 Split = Literal["reward", "final"]
 SPLITS: tuple[Split, ...] = ("reward", "final")
 FILES = (
@@ -154,6 +157,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     for name in NEEDED:
         if config.get(name) is None:
             raise WorkbenchError(f"'{name}' is missing in '{path}': expected the settings {', '.join(NEEDED)}.")
+    for name in config:
+        if name not in (*NEEDED, *OPTIONAL):
+            near = difflib.get_close_matches(str(name), (*NEEDED, *OPTIONAL), n=1) or [", ".join((*NEEDED, *OPTIONAL))]
+            raise WorkbenchError(f"'{name}' in '{path}' is no setting of a task: did you mean {near[0]}?")
     metric = METRICS.get(str(config["metric"]))
     if metric is None:
         raise WorkbenchError(

@@ -56,22 +56,22 @@ def parse(data: bytes, form: Form) -> NDArray[np.float64]:
 
     Raises BadSubmission.
     """
-    header, lines = _table(data, form)
+    header, lines, numbers = _table(data, form)
     columns = _columns(header, form)
-    order = _order([line[columns[0]] for line in lines], form)
+    order = _order([line[columns[0]] for line in lines], numbers, form)
     rows = [
-        _values([line[place] for line in lines], name, form)
+        _values([line[place] for line in lines], numbers, name, form)
         for name, place in zip(form.target_columns, columns[1:], strict=True)
     ]
     values = np.empty((len(order), len(rows)), dtype=np.float64)
     values[order] = np.column_stack(rows)
     if form.metric.name == "logloss":
-        _check_sums(values, order)
+        _check_sums(values, order, numbers)
     return values
 
 
-def _table(data: bytes, form: Form) -> tuple[list[str], list[list[str]]]:
-    """Header and lines, each line as long as the header; reading stops at the first line too many."""
+def _table(data: bytes, form: Form) -> tuple[list[str], list[list[str]], list[int]]:
+    """Header, lines as long as the header, and their numbers in the file; reading stops at the first line too many."""
     text = _decode(data, form)
     end = text.find("\n")
     if (end if end >= 0 else len(text)) > MAX_HEADER:
@@ -81,6 +81,7 @@ def _table(data: bytes, form: Form) -> tuple[list[str], list[list[str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []
     lines: list[list[str]] = []
+    numbers: list[int] = []
     try:
         for line in reader:
             if not line:
@@ -96,11 +97,12 @@ def _table(data: bytes, form: Form) -> tuple[list[str], list[list[str]]]:
                 raise BadSubmission(f"there are more than the {len(form.rows)} rows of test.csv.")
             else:
                 lines.append(line)
+                numbers.append(reader.line_num)
     except csv.Error as error:
         raise BadSubmission(f"line {reader.line_num} is not CSV, its columns cannot be told apart: {error}.") from None
     if not header:
         raise BadSubmission("the file is empty.")
-    return header, lines
+    return header, lines, numbers
 
 
 def _decode(data: bytes, form: Form) -> str:
@@ -154,7 +156,7 @@ def _short(text: str, limit: int = 40) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _order(ids: Sequence[str], form: Form) -> NDArray[np.int64]:
+def _order(ids: Sequence[str], numbers: Sequence[int], form: Form) -> NDArray[np.int64]:
     """Row among the answers for every line."""
     rows = form.rows
     order = np.empty(len(ids), dtype=np.int64)
@@ -166,10 +168,10 @@ def _order(ids: Sequence[str], form: Form) -> NDArray[np.int64]:
         if row is None:
             shown = repr(_short(text)) if text.strip() else "a missing value"
             raise BadSubmission(
-                f"id column {form.id_column!r} holds {shown} on line {line + 2}, which is no id of test.csv."
+                f"id column {form.id_column!r} holds {shown} on line {numbers[line]}, which is no id of test.csv."
             )
         if row in seen:
-            raise BadSubmission(f"id {_short(text)!r} appears twice, again on line {line + 2}.")
+            raise BadSubmission(f"id {_short(text)!r} appears twice, again on line {numbers[line]}.")
         seen.add(row)
         order[line] = row
     if len(order) < len(rows):
@@ -180,24 +182,30 @@ def _order(ids: Sequence[str], form: Form) -> NDArray[np.int64]:
     return order
 
 
-def _values(texts: Sequence[str], name: str, form: Form) -> NDArray[np.float64]:
-    return _labels(texts, name, form) if form.metric.wants == "label" else _numbers(texts, name, form)
+def _values(texts: Sequence[str], numbers: Sequence[int], name: str, form: Form) -> NDArray[np.float64]:
+    read = _labels if form.metric.wants == "label" else _numbers
+    return read(texts, numbers, name, form)
 
 
-def _numbers(texts: Sequence[str], name: str, form: Form) -> NDArray[np.float64]:
+def _plain(text: str) -> bool:
+    """Python reads 1_0 and digits of other scripts as numbers, CSV readers do not."""
+    return text.isascii() and "_" not in text
+
+
+def _numbers(texts: Sequence[str], numbers: Sequence[int], name: str, form: Form) -> NDArray[np.float64]:
     metric = form.metric
     try:
         values = np.array([float(text) for text in texts], dtype=np.float64)
     except ValueError:
-        raise _not_numbers(texts, name, metric) from None
-    if any("_" in text for text in texts):  # Python reads 1_0 as a number, CSV readers do not
-        raise _not_numbers(texts, name, metric)
+        raise _not_numbers(texts, numbers, name, metric) from None
+    if not all(map(_plain, texts)):
+        raise _not_numbers(texts, numbers, name, metric)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
-        raise _not_finite(texts[bad[0]], name, int(bad[0]))
+        raise _not_finite(texts[bad[0]], name, numbers[bad[0]])
     bad = np.flatnonzero((values < metric.minimum) | (values > metric.maximum))
     if len(bad):
-        where = f"column {name!r} holds {_short(texts[bad[0]])} on line {bad[0] + 2}"
+        where = f"column {name!r} holds {_short(texts[bad[0]].strip())} on line {numbers[bad[0]]}"
         if metric.wants == "probability":
             raise BadSubmission(f"{where}: a probability between 0 and 1 is wanted.")
         if values[bad[0]] < 0 <= metric.minimum:
@@ -206,28 +214,28 @@ def _numbers(texts: Sequence[str], name: str, form: Form) -> NDArray[np.float64]
     return values
 
 
-def _not_finite(text: str, name: str, line: int) -> BadSubmission:
+def _not_finite(text: str, name: str, number: int) -> BadSubmission:
     if text.strip().lower() in _MISSING:
-        return BadSubmission(f"column {name!r} has a missing value on line {line + 2}.")
-    return BadSubmission(f"column {name!r} holds {_short(text)} on line {line + 2}, which is not finite.")
+        return BadSubmission(f"column {name!r} has a missing value on line {number}.")
+    return BadSubmission(f"column {name!r} holds {_short(text.strip())} on line {number}, which is not finite.")
 
 
-def _not_numbers(texts: Sequence[str], name: str, metric: Metric) -> BadSubmission:
+def _not_numbers(texts: Sequence[str], numbers: Sequence[int], name: str, metric: Metric) -> BadSubmission:
     for line, text in enumerate(texts):
         if text.strip().lower() in _MISSING:
-            return _not_finite(text, name, line)
+            return _not_finite(text, name, numbers[line])
         try:
             float(text)
-            if "_" not in text:
+            if _plain(text):
                 continue
         except ValueError:
             pass
         wanted = "a probability" if metric.wants == "probability" else "a number"
-        return BadSubmission(f"column {name!r} holds {_short(text)!r} on line {line + 2}: {wanted} is wanted.")
+        return BadSubmission(f"column {name!r} holds {_short(text)!r} on line {numbers[line]}: {wanted} is wanted.")
     raise AssertionError("called without a text that is no number")
 
 
-def _labels(texts: Sequence[str], name: str, form: Form) -> NDArray[np.float64]:
+def _labels(texts: Sequence[str], numbers: Sequence[int], name: str, form: Form) -> NDArray[np.float64]:
     codes = {label: float(code) for code, label in enumerate(form.classes)}
     values = np.empty(len(texts), dtype=np.float64)
     for line, text in enumerate(texts):
@@ -236,18 +244,18 @@ def _labels(texts: Sequence[str], name: str, form: Form) -> NDArray[np.float64]:
             code = codes.get(canonical_id(text))
         if code is None:
             if text.strip().lower() in _MISSING:
-                raise _not_finite(text, name, line)
+                raise _not_finite(text, name, numbers[line])
             labels = ", ".join(form.classes[:12])
             raise BadSubmission(
-                f"column {name!r} holds {_short(text)!r} on line {line + 2}: a label is wanted, one of {labels}."
+                f"column {name!r} holds {_short(text)!r} on line {numbers[line]}: a label is wanted, one of {labels}."
             )
         values[line] = code
     return values
 
 
-def _check_sums(values: NDArray[np.float64], order: NDArray[np.int64]) -> None:
+def _check_sums(values: NDArray[np.float64], order: NDArray[np.int64], numbers: Sequence[int]) -> None:
     sums = values.sum(axis=1)
     bad = np.flatnonzero(np.abs(sums - 1) > SUM_TOLERANCE)
     if len(bad):
         line = int(np.flatnonzero(np.isin(order, bad))[0])
-        raise BadSubmission(f"the probabilities on line {line + 2} sum to {sums[order[line]]:.4g}, expected 1.")
+        raise BadSubmission(f"the probabilities on line {numbers[line]} sum to {sums[order[line]]:.4g}, expected 1.")
