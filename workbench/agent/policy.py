@@ -251,12 +251,12 @@ def default_learning_rate(policy: Policy) -> float:
     """AdamW step size by size and adapter (our choice; measured for the embedded policy only).
 
     LoRA: 1e-3 below 100 M parameters, 1e-4 from there, 2e-5 from 10 B.
-    Full: 2e-4 below 20 M, 2e-5 below 500 M, else 1e-6.
+    Full: 5e-4 below 20 M, 2e-5 below 500 M, else 1e-6.
     """
     size = policy.parameters
     if policy.adapter == "lora":
         return 1e-3 if size < loading.SMALL else 1e-4 if size < 10_000_000_000 else 2e-5
-    return 2e-4 if size < 20_000_000 else 2e-5 if size < 500_000_000 else 1e-6
+    return 5e-4 if size < 20_000_000 else 2e-5 if size < 500_000_000 else 1e-6
 
 
 def _choose_adapter(config: Config, source: loading.Source, parameters: int) -> Literal["lora", "full"]:
