@@ -55,7 +55,7 @@ def refusal(policy: str, **settings: Any) -> str:
 def test_small_policy_is_trained_in_full_in_fp32(tiny_policy: Policy) -> None:
     assert (tiny_policy.adapter, tiny_policy.dtype, tiny_policy.version) == ("full", torch.float32, 0)
     assert tiny_policy.parameters == sum(p.numel() for p in tiny_policy.trainable())
-    assert default_learning_rate(tiny_policy) == 2e-4
+    assert default_learning_rate(tiny_policy) == 5e-4
 
 
 def test_lora_covers_all_linear_layers(make_policy: MakePolicy) -> None:
