@@ -111,6 +111,14 @@ def _check(blueprint: Blueprint, table: pd.DataFrame) -> None:
         raise WorkbenchError(
             f"Column '{target}' must hold 0 and 1 for auc: it holds {sorted(map(str, table[target].unique()))[:5]}."
         )
+    if metric.wants == "number":
+        numbers = pd.to_numeric(table[target], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        bad = np.flatnonzero(~np.isfinite(numbers) | (numbers < metric.minimum) | (numbers > metric.maximum))
+        if len(bad):
+            wanted = "numbers that are not negative" if metric.minimum == 0 else "finite numbers"
+            raise WorkbenchError(
+                f"Column '{target}' must hold {wanted} for {metric.name}: it holds '{table[target].iloc[bad[0]]}'."
+            )
     if len(table) < 40:
         raise WorkbenchError(
             f"The table has {len(table)} rows: at least 40 are needed for train, reward and final rows."

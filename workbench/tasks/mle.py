@@ -193,7 +193,7 @@ def _check_shapes(config: dict[str, Any], metric: Metric, path: Path) -> None:
         raise WorkbenchError(f"classes={classes!r} in '{path}': expected two labels for f1, the positive one last.")
     if type(config["seed"]) is not int or config["seed"] < 0:
         raise WorkbenchError(f"seed={config['seed']!r} in '{path}': expected an integer of 0 or more.")
-    numbers = isinstance(dummy, dict) and all(isinstance(dummy.get(split), int | float) for split in SPLITS)
+    numbers = isinstance(dummy, dict) and all(type(dummy.get(split)) in (int, float) for split in SPLITS)
     if not numbers or not all(math.isfinite(dummy[split]) for split in SPLITS):
         raise WorkbenchError(f"dummy_score={dummy!r} in '{path}': expected finite numbers for reward and final.")
 

