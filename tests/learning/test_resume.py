@@ -173,6 +173,7 @@ def test_a_run_records_what_happened(whole: Path) -> None:
     assert run.environment["sampling"] == {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
+@pytest.mark.timeout(600)
 def test_killed_interrupted_and_resumed_it_is_the_same_run(whole: Path, policy_folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     killed = finish(train(run, policy_folder, moment="after a result is stored", number=14))
