@@ -286,6 +286,9 @@ class Trainer:
         self.run.truncate(latest[0] if latest else 0)
         if latest is None:
             self.run.set_environment(environment)
+            random.seed(self.run.config.seed)  # nothing of ours draws from these, but a library might
+            np.random.seed(self.run.config.seed)
+            torch.manual_seed(self.run.config.seed)
             return
         step, folder = latest
         changed = [
