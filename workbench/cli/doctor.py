@@ -113,15 +113,20 @@ def _product_ms(dtype: Any, device: str, size: int = 768, repeats: int = 8) -> f
 def _isolation(problems: Problems) -> dict[str, Any]:
     from workbench.sandbox.isolation import probe
 
-    found = probe()
+    try:
+        found = probe()
+    except WorkbenchError as error:
+        problems.errors.append(str(error))
+        return {"level": None, "missing": [], "hints": [], "tried": []}
     if found.level == "E":
         problems.errors.append(
             "Scripts cannot be isolated here (level E): "
-            f"{' '.join(found.hints) or 'see README'}; or set unsafe_executor=true if you trust the policy."
+            f"{' '.join((*found.tried, *found.hints)) or 'see README'}; "
+            "or set unsafe_executor=true if you trust the policy."
         )
     else:
-        problems.warnings.extend(found.hints)
-    return {"level": found.level, "missing": list(found.missing), "hints": list(found.hints)}
+        problems.warnings.extend((*found.tried, *found.hints))
+    return {name: getattr(found, name) for name in ("level", "missing", "hints", "tried")}
 
 
 def _places() -> dict[str, Path]:
@@ -176,7 +181,7 @@ def show(found: dict[str, Any]) -> None:
     table.add_row("device", f"{device['auto']} {device.get('capability') or device.get('gpus') or ''}")
     table.add_row("dtype probe", probe)
     lacks = f" (missing: {', '.join(isolation['missing'])})" if isolation["missing"] else ""
-    table.add_row("isolation", f"level {isolation['level']}{lacks}")
+    table.add_row("isolation", f"level {isolation['level'] or 'unknown'}{lacks}")
     for place in found["paths"]:
         state = "writable" if place["writable"] else "NOT writable"
         table.add_row(place["name"], f"{place['path']}: {state}, {place['free_gb']} GB free")

@@ -18,7 +18,7 @@ def execute(program: Path, stdin: Path | None, settings: dict[str, Any]) -> dict
     from workbench.sandbox.executor import Executor, Limits, Request
 
     config = make_config(settings)
-    code = _read(program).decode("utf-8", "surrogateescape")
+    code = _read(program)
     given = _read(stdin) if stdin else b""
     limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)
     with Executor([], 1, min_level=config.min_level, unsafe=config.unsafe_executor) as executor:

@@ -1,7 +1,8 @@
 """A short attack on its own sandbox. Run inside by `isolation.probe()`: prints the names of what it could do.
 
 Gets JSON on stdin: `secret` and `folder` (a file to read, a folder to write in, both open to everybody outside), `port`
-(a listener on loopback), `pid` (the supervisor). Standard library only.
+(a listener on loopback), `pid` (the supervisor), `home` (paths in the user's home), `processes` (the limit).
+Standard library only.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +27,7 @@ def read_secret() -> bool:
 
 
 def read_home() -> bool:
-    return bool(os.listdir(facts["home"]))
+    return any(_succeeds(lambda path=path: _opens(path)) for path in facts["home"])  # type: ignore[misc]
 
 
 def write_folder() -> bool:
@@ -77,6 +80,27 @@ def inherited_descriptor() -> bool:
     return any(_open(fd) for fd in range(3, 256))
 
 
+def many_processes() -> bool:
+    """Beyond the limit of processes by far; all of them end at once."""
+    started = 0
+    try:
+        for _ in range(2 * facts["processes"]):
+            if os.fork() == 0:
+                time.sleep(30)
+            started += 1
+    except OSError:
+        return False
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.kill(0, signal.SIGTERM)
+    return started > 0
+
+
+def _opens(path: str) -> bool:
+    os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    return True
+
+
 def _open(fd: int) -> bool:
     try:
         os.fstat(fd)
@@ -94,7 +118,7 @@ def _succeeds(attack: Callable[[], bool]) -> bool:
 
 ATTACKS = (
     read_secret, read_home, write_folder, write_library, connect, send_datagram, signal_supervisor, read_supervisor,
-    read_parent_memory, trace_parent, new_namespace, hidden_memory, raise_limit, inherited_descriptor,
+    read_parent_memory, trace_parent, new_namespace, hidden_memory, raise_limit, inherited_descriptor, many_processes,
 )  # fmt: skip
 
 if __name__ == "__main__":

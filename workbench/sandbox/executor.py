@@ -167,10 +167,11 @@ class Executor:
         return self._isolation.level
 
     def describe(self) -> dict[str, Any]:
-        """level, missing, hints (for `workbench doctor`) and, once started, seconds each zygote took to come up."""
+        """level, missing, hints, tried (as `workbench doctor` tells); once started, seconds each zygote took."""
         found = self._isolation or isolation.probe(self._without)
         boots = {flavour: round(zygote.boot_s, 2) for flavour, zygote in self._zygotes.items()}
-        return {"level": found.level, "missing": list(found.missing), "hints": list(found.hints), "boot_s": boots}
+        named = {name: list(getattr(found, name)) for name in ("missing", "hints", "tried")}
+        return {"level": found.level, **named, "boot_s": boots}
 
     def submit(self, request: Request) -> concurrent.futures.Future[Result]:
         """Queue a run from any thread; blocks while the queue is full. Cancelling the future kills the run."""

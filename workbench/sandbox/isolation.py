@@ -23,20 +23,29 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.sandbox import jail
+from workbench.sandbox import mounts
 from workbench.sandbox.outer import HERE, Means, Tool
 from workbench.sandbox.syscalls import seccomp_filter
-from workbench.types import WorkbenchError
+from workbench.types import Verdict, WorkbenchError
 
 log = logging.getLogger(__name__)
 
 MEANS = ("bubblewrap", "namespaces", "landlock", "seccomp")
 """What `without` may name."""
+
+BOOT_S = 10.0
+"""A zygote that is not up by then leaves the probe without an answer."""
+
+PROCESSES = 8
+"""Limit of processes of the canary."""
+
+_NAMES: dict[str, str] = {"bubblewrap": "bubblewrap", "namespaces": "our own namespaces", "none": "Landlock alone"}
 
 _ALWAYS = {
     "read_secret",
@@ -62,12 +71,17 @@ class Isolation:
     hints: tuple[str, ...]
     """How to get a better one, one sentence each; empty at B."""
     means: Means
+    tried: tuple[str, ...] = ()
+    """Stronger means that were tried and did not do, and why, one sentence each."""
+    certain: bool = True
+    """False when a probe of stronger means did not come to its end; then nothing is remembered."""
 
 
 def probe(without: Sequence[str] = ()) -> Isolation:
     """The best level that holds against the canary; remembered until the machine boots or the code changes.
 
-    without: means not to use although they are there, of `MEANS`. Raises `WorkbenchError` where there is no Linux.
+    without: means not to use although they are there, of `MEANS`. Raises `WorkbenchError` where there is no Linux, and
+    when the probe itself is broken.
     """
     if unknown := set(without) - set(MEANS):
         raise WorkbenchError(f"'{min(unknown)}' is no means of isolation: expected some of {', '.join(MEANS)}.")
@@ -84,8 +98,11 @@ def _probe(without: tuple[str, ...]) -> Isolation:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         stored = json.loads(place.read_text())[key]
         means = Means(**stored.pop("means"))
-        return Isolation(stored["level"], tuple(stored["missing"]), tuple(stored["hints"]), means)
+        lists = {name: tuple(stored[name]) for name in ("missing", "hints", "tried")}
+        return Isolation(stored["level"], means=means, certain=True, **lists)
     found = _find(without)
+    if not found.certain:
+        return found
     with contextlib.suppress(OSError):
         known: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
@@ -106,7 +123,7 @@ def require(min_level: str, *, unsafe: bool, without: Sequence[str] = ()) -> Iso
     if min_level not in tuple("ABCDE"):
         raise WorkbenchError(f"min_level={min_level!r} is not accepted: expected A, B, C, D or E.")
     found = probe(without)
-    remedy = " ".join(found.hints) or "See `workbench doctor`."
+    remedy = " ".join((*found.tried, *found.hints)) or "See `workbench doctor`."
     if found.level == "E" and not unsafe:
         raise WorkbenchError(
             "Model code would run with your rights here (isolation level E): it could read your files and use your "
@@ -121,7 +138,7 @@ def require(min_level: str, *, unsafe: bool, without: Sequence[str] = ()) -> Iso
 
 @functools.cache
 def _say_once(found: Isolation) -> None:
-    tone = logging.INFO if found.level in "ABC" else logging.WARNING
+    tone = logging.INFO if found.level in "AB" else logging.WARNING
     log.log(
         tone,
         "Scripts run at isolation level %s; not given: %s.",
@@ -135,24 +152,39 @@ def filter_for(found: Isolation) -> bytes:
 
 
 def _find(without: tuple[str, ...]) -> Isolation:
+    from workbench.sandbox import jail
+
     landlock = 0 if "landlock" in without else jail.landlock_abi()
     seccomp = "seccomp" not in without and _has_seccomp()
     outers: list[Tool] = []
     if "namespaces" not in without and jail.can_clone():
-        outers += ["bubblewrap"] if "bubblewrap" not in without and shutil.which("bwrap") else []
+        outers += ["bubblewrap"] if _has_bubblewrap(without) else []
         outers += ["namespaces"]
-    problems = []
+    tried: list[str] = []
+    certain = True
     for outer in (*outers, "none"):
         means = Means(outer, landlock, seccomp)
         level = _level(means)
         if level == "E":
             break
-        breaches, problem = _attack(means)
-        if not breaches & _BREACHES[level] and not problem:
-            return _describe(level, means, breaches)
-        problems.append(problem or f"{outer} did not hold against {', '.join(sorted(breaches & _BREACHES[level]))}")
-        log.info("isolation level %s is not available: %s", level, problems[-1])
-    return _describe("E", Means("none", landlock, seccomp), {"signal_supervisor"})
+        seen = _attack(means)
+        if seen.unfinished:
+            seen = _attack(means)  # once more: the machine may have been busy
+        broken = sorted(seen.breaches & _BREACHES[level])
+        if not (seen.refused or seen.unfinished or broken):
+            return _describe(means, level, seen.breaches, without, tried, certain)
+        certain = certain and not seen.unfinished
+        tried.append(f"{_NAMES[outer]}: {_why(seen, broken)}.")
+        log.info("isolation level %s is not available with %s", level, tried[-1])
+    return _describe(Means("none", landlock, seccomp), "E", frozenset({"signal_supervisor"}), without, tried, certain)
+
+
+def _why(seen: Attacked, broken: Sequence[str]) -> str:
+    if seen.refused:
+        return f"not available here ({seen.refused.rstrip('.')})"
+    if seen.unfinished:
+        return f"unknown, the probe did not come to its end ({seen.unfinished.rstrip('.')})"
+    return f"did not hold against {', '.join(broken)}"
 
 
 def _level(means: Means) -> str:
@@ -162,26 +194,40 @@ def _level(means: Means) -> str:
     return "D" if means.outer == "none" and means.landlock and means.seccomp else "E"
 
 
-def _describe(level: str, means: Means, breaches: set[str]) -> Isolation:
+def _has_bubblewrap(without: tuple[str, ...]) -> bool:
+    return "bubblewrap" not in without and shutil.which("bwrap") is not None
+
+
+def _describe(
+    means: Means, level: str, breaches: frozenset[str], without: tuple[str, ...], tried: Sequence[str], certain: bool
+) -> Isolation:
     missing, hints = [], []
     if level == "E":
         missing.append("protection of your files, your network and your processes")
     if means.outer == "none":
         missing.append("private folders, and process names hidden (namespaces)")
-        hints.append(_namespace_hint())
+        if means.seccomp and certain:
+            hints.append(_namespace_hint())
     elif means.outer == "namespaces":
         missing.append("the outer sandbox of bubblewrap; our own mounts stand in")
-        hints.append("Install bubblewrap: `apt-get install bubblewrap` or `dnf install bubblewrap`.")
+        if not _has_bubblewrap(without):
+            hints.append("Install bubblewrap: `apt-get install bubblewrap` or `dnf install bubblewrap`.")
     if means.landlock < 6:
         missing.append(f"Landlock 6 (this kernel offers {means.landlock})")
         hints.append("Linux 6.12 or newer offers Landlock 6; check that `landlock` is among the lsm= of the kernel.")
     if "signal_supervisor" in breaches:
         missing.append("protection of your other processes against signals")
+    if "many_processes" in breaches:
+        missing.append("a limit on the number of processes (this user is root outside)")
     if not means.seccomp:
         missing.append("the filter of system calls")
         hints.append("Install libseccomp: `apt-get install libseccomp2` and `pip install pyseccomp`.")
+    if not certain:
+        hints.insert(
+            0, "The probe did not come to its end: run `workbench doctor` again when the machine is less busy."
+        )
     missing.append("an exact memory limit over several processes (needs a cgroup v2 of our own)")
-    return Isolation(level, tuple(missing), tuple(hints) if level != "B" else (), means)
+    return Isolation(level, tuple(missing), tuple(hints) if level != "B" else (), means, tuple(tried), certain)
 
 
 def _namespace_hint() -> str:
@@ -206,16 +252,41 @@ def _has_seccomp() -> bool:
         return False
 
 
-def _attack(means: Means) -> tuple[set[str], str | None]:
-    """Run the canary under these means, on a thread of its own: what it could do, or why it did not run."""
-    found: list[tuple[set[str], str | None]] = []
-    thread = threading.Thread(target=lambda: found.append(asyncio.run(_attacked(means))), name="sandbox-probe")
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """What the canary did under some means."""
+
+    breaches: frozenset[str] = frozenset()
+    """Names of what it could do."""
+    refused: str | None = None
+    """Why the machine does not give these means."""
+    unfinished: str | None = None
+    """Why the canary did not come to its end: then nothing is known."""
+
+
+def _attack(means: Means) -> Attacked:
+    """Run the canary under these means, on a thread of its own. Raises `WorkbenchError` for a defect of the probe."""
+    found: list[Attacked | Exception] = []
+
+    def work() -> None:
+        try:
+            found.append(asyncio.run(_attacked(means)))
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=work, name="sandbox-probe")
     thread.start()
     thread.join()
-    return found[0] if found else (set(), "the probe failed")
+    if isinstance(found[0], Attacked):
+        return found[0]
+    what = f"{type(found[0]).__name__}: {found[0]}"
+    raise WorkbenchError(
+        f"The probe of the sandbox itself failed with {_NAMES[means.outer]} ({what}), so the isolation level is "
+        "unknown: this is a defect of the workbench, please report it with the output of `workbench doctor --json`."
+    ) from found[0]
 
 
-async def _attacked(means: Means) -> tuple[set[str], str | None]:
+async def _attacked(means: Means) -> Attacked:
     from workbench.sandbox import workfolder
     from workbench.sandbox.records import Limits, Request
     from workbench.sandbox.verdicts import judge
@@ -223,26 +294,27 @@ async def _attacked(means: Means) -> tuple[set[str], str | None]:
     from workbench.sandbox.zygotes import Zygote
 
     filtering = seccomp_filter() if means.seccomp else b""
-    folder = None if means.outer != "none" else workfolder.make(None)
-    with _bait() as facts:
+    with _bait() as facts, contextlib.ExitStack() as clean:
+        started = time.monotonic()
         try:
-            zygote = await Zygote.boot(means, "thin", {}, (), filtering, within_s=10)
+            zygote = await Zygote.boot(means, "thin", {}, (), filtering, within_s=BOOT_S)
         except WorkbenchError as error:
-            return set(), str(error)
-        try:
-            limits = Limits(cpu_s=2, wall_s=5, memory_mb=256, processes=8)
-            request = Request(
-                (HERE / "canary.py").read_text(), stdin=json.dumps(facts).encode(), limits=limits, flavour="thin"
-            )
-            watch = Watch(zygote.child(), request, inherited=0, namespaces=means.outer != "none")
-            result = judge(await watch.observe(None, str(folder) if folder else None), limits, "")
-        finally:
-            zygote.kill()
-            if folder:
-                workfolder.remove(folder)
-    if result.verdict != "ok":
-        return set(), f"{result.verdict}: {result.reason}"
-    return set(json.loads(result.stdout)), None
+            what = str(error).removeprefix("The sandbox process did not start: ").partition("; see `workbench")[0]
+            return Attacked(unfinished=what) if time.monotonic() - started > BOOT_S else Attacked(refused=what)
+        clean.callback(zygote.kill)
+        folder = None if means.outer != "none" else workfolder.make(None)
+        if folder is not None:
+            clean.callback(workfolder.remove, folder)
+        limits = Limits(cpu_s=2, wall_s=5, memory_mb=256, processes=PROCESSES)
+        code = (HERE / "canary.py").read_text()
+        request = Request(code, stdin=json.dumps(facts).encode(), limits=limits, flavour="thin")
+        watch = Watch(zygote.child(), request, inherited=0, namespaces=means.outer != "none")
+        result = judge(await watch.observe(None, str(folder) if folder else None), limits, "")
+    if result.verdict is Verdict.INFRASTRUCTURE:
+        return Attacked(refused=result.reason)
+    if result.verdict is not Verdict.OK:
+        return Attacked(unfinished=f"{result.verdict.value}: {result.reason}")
+    return Attacked(frozenset(json.loads(result.stdout)))
 
 
 @contextlib.contextmanager
@@ -255,8 +327,35 @@ def _bait() -> Iterator[dict[str, Any]]:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        home = str(Path.home())
-        yield {"secret": f"{name}/secret", "folder": name, "port": port, "pid": os.getpid(), "home": home}
+        yield {
+            "secret": f"{name}/secret",
+            "folder": name,
+            "port": port,
+            "pid": os.getpid(),
+            "home": _home(),
+            "processes": PROCESSES,
+        }
+
+
+def _home() -> list[str]:
+    """Some files and folders of the user's home that no run needs."""
+    home, needed = str(Path.home()), mounts.view({}).readable
+    try:
+        names = sorted(os.listdir(home))
+    except OSError:
+        return []
+    paths = [f"{home.rstrip('/')}/{name}" for name in names]
+    return [p for p in paths if not mounts.below(p, needed) and not any(mounts.below(n, [p]) for n in needed)][:40]
+
+
+_FACTS = (
+    "/proc/sys/kernel/random/boot_id",
+    "/proc/self/attr/current",
+    "/proc/self/uid_map",
+    "/proc/sys/user/max_user_namespaces",
+    "/proc/sys/kernel/unprivileged_userns_clone",
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+)
 
 
 def _cache_file() -> Path:
@@ -267,7 +366,7 @@ def _cache_file() -> Path:
 def _cache_key(without: tuple[str, ...]) -> str:
     """Changes with the boot, the container, the rights, the interpreter, bubblewrap and this package."""
     parts = [repr(without), sys.executable, str(os.getuid()), " ".join(os.uname()[2:])]
-    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/attr/current"):
+    for path in _FACTS:
         with contextlib.suppress(OSError):
             parts.append(Path(path).read_text())
     with contextlib.suppress(OSError):

@@ -50,7 +50,7 @@ def command(means: Means, view: mounts.View, control: int) -> list[str]:
 def _bubblewrap(view: mounts.View) -> list[str]:
     words = [shutil.which("bwrap") or "bwrap", "--die-with-parent", "--new-session"]
     words += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if os.getuid() == 0:  # real root builds the mounts, then the zygote gives root up: as root process limits are void
+    if is_root():  # real root builds the mounts, then the zygote gives root up: as root process limits are void
         words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         words += ["--unshare-user"]
@@ -89,12 +89,14 @@ def environment(view: mounts.View) -> dict[str, str]:
 
 def configuration(means: Means, view: mounts.View, flavour: str, seccomp: bytes) -> dict[str, Any]:
     """The first message to a zygote."""
-    namespaces = means.outer != "none"
+    namespaces, uid = means.outer != "none", run_uid(means, view)
+    real_uid = NOBODY if is_root() and uid is None else None
+    counted = next((one for one in (uid, real_uid) if one is not None), os.getuid())
     return {
         "flavour": flavour,
         "mode": "namespaces" if namespaces else "process",
-        "uid": run_uid(means, view),
-        "real_uid": NOBODY if os.getuid() == 0 and run_uid(means, view) is None else None,
+        "uid": uid,
+        "real_uid": real_uid,
         "landlock": means.landlock,
         "filter": base64.b64encode(seccomp).decode(),
         "readable": [*view.readable, "/proc"] if namespaces else mounts.uncovered(view),
@@ -103,13 +105,27 @@ def configuration(means: Means, view: mounts.View, flavour: str, seccomp: bytes)
         "job": mounts.JOB,
         "temporary": view.temporary,
         "hidden": [mounts.DATA, mounts.BOX],
-        "tasks": 2 if namespaces and _counts_per_namespace() else _tasks_of_user(run_uid(means, view)) + 2,
+        "tasks": 2 if namespaces and _counts_per_namespace() else _tasks_of_user(counted) + 2,
     }
+
+
+def is_root() -> bool:
+    """Whether we are root and may become the unprivileged user: not so in a user namespace that maps root alone."""
+    return os.getuid() == 0 and all(_maps(f"/proc/self/{name}_map") for name in ("uid", "gid"))
+
+
+def _maps(path: str) -> bool:
+    try:
+        with open(path) as file:
+            ranges = [tuple(map(int, line.split())) for line in file]
+    except OSError:
+        return True
+    return any(first <= NOBODY < first + count for first, _, count in ranges)
 
 
 def run_uid(means: Means, view: mounts.View) -> int | None:
     """The unprivileged user that root becomes inside; None: stay who we are."""
-    if os.getuid() != 0:
+    if not is_root():
         return None
     if means.outer == "none" and not all(_reachable(path) for path in view.readable):
         return None  # the interpreter lies where nobody else may look (root's home): said in `missing`
@@ -126,14 +142,17 @@ def _counts_per_namespace() -> bool:
     return (major, minor) >= (5, 14)
 
 
-def _tasks_of_user(uid: int | None) -> int:
-    wanted, total = os.getuid() if uid is None else uid, 0
-    for name in os.listdir("/proc"):
+def _tasks_of_user(uid: int) -> int:
+    """Processes and threads whose real user is `uid`."""
+    total = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == wanted:
-                total += len(os.listdir(f"/proc/{name}/task"))
+            with open(f"/proc/{name}/status") as file:
+                facts = dict(line.split(":", 1) for line in file if line.startswith(("Uid:", "Threads:")))
         except OSError:
             continue
+        if int(facts["Uid"].split()[0]) == uid:
+            total += int(facts["Threads"])
     return total
 
 

@@ -43,7 +43,8 @@ class Limits:
 class Request:
     """One run of one script."""
 
-    code: str
+    code: str | bytes
+    """Bytes are run as they are, in the encoding they declare; a string is run as UTF-8."""
     public_dir: Path | None = None
     """Folder that the script sees as ./input, read-only; below one of the executor's `data_roots`."""
     stdin: bytes = b""

@@ -68,7 +68,8 @@ class Watch:
         request = self._request
         limits = {name: getattr(request.limits, name) for name in request.limits.__slots__}
         message = {"limits": limits, "seed": request.seed, "public": public, "work": work}
-        fds = [sealed(request.code.encode("utf-8", "surrogatepass"), "script")]
+        code = request.code if isinstance(request.code, bytes) else request.code.encode("utf-8", "surrogatepass")
+        fds = [sealed(code, "script")]
         for stream in (self.seen.stdout, self.seen.stderr):
             read, write = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(read, False)
@@ -98,8 +99,8 @@ class Watch:
         """Take one message of the child; at the end of messages its death is near, or it never was."""
         try:
             data, fds, _, _ = socket.recv_fds(self._run, 1 << 16, 2, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
-        except BlockingIOError:
-            return
+        except (BlockingIOError, ConnectionResetError):
+            return  # reset: it ended without reading all; what it said before is still to be read
         except OSError:
             data, fds = b"", []
         if not data:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.sandbox.outer import NOBODY
+from workbench.sandbox.outer import NOBODY, is_root
 from workbench.types import WorkbenchError
 
 _DEPTH = 3
@@ -54,7 +54,7 @@ def check_public(folder: Path, roots: Sequence[Path]) -> None:
             f"public_dir={str(folder)!r} contains {sorted(hidden)[0]!r}, which a run must not see: "
             "give the public folder alone."
         )
-    if os.getuid() == 0 and not place.stat().st_mode & 0o005 == 0o005:
+    if is_root() and not place.stat().st_mode & 0o005 == 0o005:
         raise WorkbenchError(
             f"public_dir={str(folder)!r} is readable by root alone, and runs are not root: `chmod -R o+rX` it."
         )
@@ -67,7 +67,7 @@ def make(public: Path | None) -> Path:
         (top / name).mkdir(mode=0o700)
     if public is not None:
         (top / "work" / "input").symlink_to(public)
-    if os.getuid() == 0:
+    if is_root():
         top.chmod(0o711)
         for name in ("work", "tmp"):
             os.chown(top / name, NOBODY, NOBODY)
