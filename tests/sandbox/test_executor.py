@@ -44,7 +44,8 @@ def test_runs_survive_the_death_of_their_zygote() -> None:
         mine = _zygotes() - others
         assert mine
         for pid in mine:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # one went with another
+                os.kill(pid, signal.SIGKILL)
         results = [future.result(60) for future in futures]
         assert {result.verdict for result in results} <= {Verdict.OK, Verdict.INFRASTRUCTURE}
         again = executor.submit(Request("print('on')", limits=QUICK, flavour="thin")).result(60)
