@@ -106,7 +106,8 @@ def _probe(without: tuple[str, ...]) -> Isolation:
     with contextlib.suppress(OSError):
         known: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
-            known = json.loads(place.read_text())
+            read = json.loads(place.read_text())
+            known = read if isinstance(read, dict) else {}
         known = dict(list(known.items())[-7:]) | {key: asdict(found)}
         place.parent.mkdir(parents=True, exist_ok=True)
         aside = place.with_suffix(f".{os.getpid()}")
@@ -372,9 +373,11 @@ def _cache_key(without: tuple[str, ...]) -> str:
     with contextlib.suppress(OSError):
         kept = ("CapEff", "Seccomp", "NoNewPrivs")
         parts += [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(kept)]
-    for path in ("/", "/proc/self/ns/user", shutil.which("bwrap") or ""):
+    bubblewrap = shutil.which("bwrap") or ""
+    for path in ("/", "/proc/self/ns/user", bubblewrap):
         with contextlib.suppress(OSError):
             status = os.stat(path)
-            parts.append(f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns if path != '/' else 0}")
+            changed = status.st_mtime_ns if path == bubblewrap else 0  # of a namespace it is the present time
+            parts.append(f"{status.st_dev}:{status.st_ino}:{changed}")
     parts += [path.read_text() for path in sorted(HERE.glob("*.py"))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
