@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import itertools
 import os
 import signal
+import subprocess
+import sys
+import tempfile
+import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from workbench.config import ROOT
 from workbench.sandbox import isolation
 from workbench.sandbox.executor import Executor, Limits, Request
 from workbench.types import Verdict, WorkbenchError
@@ -35,31 +43,171 @@ def test_cancelling_ends_the_run(executor: Executor) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_runs_survive_the_death_of_their_zygote() -> None:
-    others = _zygotes()
+@pytest.mark.parametrize(
+    ("deaths", "verdict", "stdout"),
+    [(1, Verdict.OK, "through\n"), (2, Verdict.INFRASTRUCTURE, "")],
+    ids=["once: run again", "twice: ours to blame"],
+)
+def test_a_run_whose_zygote_dies_is_run_once_more(deaths: int, verdict: Verdict, stdout: str) -> None:
     with Executor([], workers=2, flavours=("thin",)) as executor:
-        code = "import time; time.sleep(1.0); print('through')"
+        code = "import time; time.sleep(1); print('through')"
         futures = [executor.submit(Request(code, limits=QUICK, flavour="thin")) for _ in range(2)]
-        time.sleep(0.5)
-        mine = _zygotes() - others
-        assert mine
-        for pid in mine:
-            with contextlib.suppress(ProcessLookupError):  # one went with another
-                os.kill(pid, signal.SIGKILL)
+        dead = 0
+        for _ in range(deaths):
+            dead = _kill_serving(executor, dead)
         results = [future.result(60) for future in futures]
-        assert {result.verdict for result in results} <= {Verdict.OK, Verdict.INFRASTRUCTURE}
+        assert [(result.verdict, result.stdout) for result in results] == [(verdict, stdout)] * 2, results
         again = executor.submit(Request("print('on')", limits=QUICK, flavour="thin")).result(60)
         assert again.stdout == "on\n"
 
 
-def _zygotes() -> set[int]:
-    """Zygotes among the descendants of this process; the runs below them, which look alike, are left out."""
-    parents = {}
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if any(word.endswith("zygote.py") for word in process.cmdline()):
-                parents[process.pid] = process.ppid()
-    return {pid for pid, parent in parents.items() if parent not in parents}
+def _kill_serving(executor: Executor, dead: int) -> int:
+    """SIGKILL the zygote, another than `dead`, that serves two runs; its pid."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        zygote = executor._zygotes.get("thin")
+        if zygote is not None and zygote.active == 2 and zygote.pid not in (-1, dead):
+            os.kill(pid := zygote.pid, signal.SIGKILL)
+            return pid
+        time.sleep(0.01)
+    raise AssertionError("the two scripts did not start")
+
+
+def test_worn_zygotes_are_replaced_without_losing_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.sandbox.executor.RECYCLE_RUNS", 100)
+    with Executor([], workers=2, flavours=("thin",)) as executor:
+        first = executor._zygotes["thin"].pid
+        futures = [executor.submit(Request(f"print({n})", limits=QUICK, flavour="thin")) for n in range(160)]
+        assert [future.result(60).stdout for future in futures] == [f"{n}\n" for n in range(160)]
+        until = time.monotonic() + 10
+        while executor._retiring or executor._booting:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert executor._zygotes["thin"].pid != first
+        assert not psutil.pid_exists(first)
+
+
+def test_runs_are_awaited_from_any_event_loop(executor: Executor) -> None:
+    async def several() -> list[str]:
+        runs = [executor.run(Request(f"print({n} * 2)", limits=QUICK)) for n in range(6)]
+        return [result.stdout for result in await asyncio.gather(*runs)]
+
+    assert asyncio.run(several()) == [f"{n * 2}\n" for n in range(6)]
+
+    async def cancelled() -> float:
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(executor.run(Request("import time; time.sleep(50)", limits=Limits(wall_s=60))), 0.4)
+        return time.monotonic() - began
+
+    assert asyncio.run(cancelled()) < 3
+
+
+def test_a_full_queue_makes_the_next_wait() -> None:
+    with Executor([], workers=1, flavours=("thin",), queue=2) as executor:
+        slow = Request("import time; time.sleep(0.6)", limits=QUICK, flavour="thin")
+        first, second = executor.submit(slow), executor.submit(slow)
+        began = time.monotonic()
+        third = executor.submit(Request("print(3)", limits=QUICK, flavour="thin"))
+        assert time.monotonic() - began > 0.2
+        assert first.done()
+        assert second.result(30).verdict is Verdict.OK
+        assert third.result(30).stdout == "3\n"
+
+
+def test_an_executor_outlives_the_thread_that_started_it() -> None:
+    """Bubblewrap ends with the thread that started it, so that must be the executor's own."""
+    executor = Executor([], workers=1, flavours=("thin",))
+    starter = threading.Thread(target=executor.start)
+    starter.start()
+    starter.join()
+    pid = executor._zygotes["thin"].pid
+    time.sleep(0.2)
+    try:
+        assert executor.submit(Request("print(1)", limits=QUICK, flavour="thin")).result(30).stdout == "1\n"
+        assert executor._zygotes["thin"].pid == pid
+    finally:
+        executor.close()
+
+
+def test_nothing_outlives_a_killed_owner() -> None:
+    """SIGKILL of the process with the executor ends the zygotes and the runs."""
+    mark = f"left-{os.getpid()}"
+    inside = f"import os; os.execv('/bin/sh', ['{mark}', '-c', 'sleep 70; true'])"
+    code = (
+        "from workbench.sandbox.executor import Executor, Request, Limits\n"
+        "e = Executor([], 1, flavours=('thin',)).start()\n"
+        f"e.submit(Request({inside!r}, limits=Limits(wall_s=60), flavour='thin')); print('up', flush=True); input()"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    assert owner.stdin is not None
+    with owner.stdout, owner.stdin:
+        assert owner.stdout.readline() == b"up\n"
+        _until(lambda: _marked(mark), "the script did not start")
+        owner.kill()
+        owner.wait()
+        _until(lambda: not _marked(mark), "the script outlived its owner")
+
+
+def _marked(mark: str) -> bool:
+    return any(mark in words[:1] for words in (_words(pid) for pid in psutil.pids()))
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def _until(condition: Callable[[], bool], otherwise: str, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.02)
+
+
+MIXED = {
+    "print('fine')": Verdict.OK,
+    "import os, time\nif os.fork() == 0:\n    os.setsid(); time.sleep(60)": Verdict.OK,
+    "import ctypes; ctypes.string_at(0)": Verdict.RUNTIME_ERROR,
+    "import os; os._exit(3)": Verdict.RUNTIME_ERROR,
+    "import os; os.kill(os.getpid(), 9)": Verdict.RUNTIME_ERROR,
+    "x = bytearray(10**10)": Verdict.MEMORY_LIMIT,
+    "while True: print('x' * 9999)": Verdict.OUTPUT_LIMIT,
+    "import os; os.symlink('/etc/passwd', 'submission.csv')": Verdict.OK,
+    "import threading\nfor _ in range(9): threading.Thread(target=print).start()": Verdict.OK,
+}
+
+
+@pytest.mark.parametrize("count", [45, pytest.param(900, marks=pytest.mark.slow)])
+def test_mixed_runs_leave_the_outside_as_it_was(count: int) -> None:
+    with Executor([], workers=4, flavours=("thin",)) as executor:
+        codes = [code for code, _ in zip(itertools.cycle(MIXED), range(count), strict=False)]
+
+        def all_of_them() -> None:
+            futures = [executor.submit(Request(code, limits=QUICK, flavour="thin")) for code in codes]
+            found = [future.result(120).verdict for future in futures]
+            assert found == [MIXED[code] for code in codes]
+
+        all_of_them()  # fills caches and parks children
+        before = _outside(executor)
+        all_of_them()
+        _until(lambda: _outside(executor) == before, f"{before} became {_outside(executor)}", 10)
+
+
+def _outside(executor: Executor) -> dict[str, Any]:
+    zygote = executor._zygotes["thin"].pid
+    return {
+        "processes": len(_processes()),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "descriptors of the zygote": len(os.listdir(f"/proc/{zygote}/fd")),
+        "mounts": Path("/proc/self/mounts").read_text().count("\n"),
+        "shared memory": sorted(os.listdir("/dev/shm")),
+        "temporary": sorted(name for name in os.listdir(tempfile.gettempdir()) if name.startswith("workbench-")),
+        "cores": list(ROOT.glob("core*")),
+    }
 
 
 def test_nothing_is_left_after_closing() -> None:
@@ -105,30 +253,3 @@ def test_only_public_folders_below_the_roots_are_shown(executor: Executor, tmp_p
             executor.submit(Request("print(1)", public_dir=folder))
     with pytest.raises(WorkbenchError, match="collect"):
         executor.submit(Request("print(1)", collect="../x"))
-
-
-def test_levels_are_found_by_trying() -> None:
-    best = isolation.probe()
-    assert best.level in "ABCDE"
-    without = isolation.probe(["namespaces"])
-    assert without.level >= "D"
-    assert any("namespaces" in text for text in without.missing)
-    nothing = isolation.probe(["namespaces", "landlock", "seccomp"])
-    assert nothing.level == "E"
-    with pytest.raises(WorkbenchError, match="isolation level E"):
-        isolation.require("D", unsafe=False, without=["namespaces", "landlock", "seccomp"])
-    if best.level > "A":
-        with pytest.raises(WorkbenchError, match=f"Isolation level {best.level} is weaker than min_level=A"):
-            isolation.require("A", unsafe=False)
-
-
-@pytest.mark.parametrize("without", [("bubblewrap",), ("namespaces",)])
-def test_weaker_machines_run_scripts_too(without: tuple[str, ...]) -> None:
-    if isolation.probe(without).level == "E":
-        pytest.skip("no Landlock and seccomp on this kernel: boot Linux 6.7 or newer with lsm=landlock")
-    with Executor([], workers=1, flavours=("thin",), without=without) as executor:
-        result = executor.submit(Request("print(40 + 2)", limits=QUICK, flavour="thin")).result(60)
-        assert (result.verdict, result.stdout) == (Verdict.OK, "42\n"), result
-        assert result.level in "CD"
-        late = executor.submit(Request("while True: pass", limits=Limits(cpu_s=0.5, wall_s=2), flavour="thin"))
-        assert late.result(60).verdict is Verdict.TIMEOUT
