@@ -44,6 +44,16 @@ def test_how_it_ended_is_told(run) -> None:
     assert (status, result["verdict"]) == (1, "memory_limit")
 
 
+def test_a_program_is_run_in_the_encoding_it_declares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "old.py"
+    program.write_bytes(b"# -*- coding: latin-1 -*-\nprint('caf\xe9')\n")
+    assert run_command(["exec", str(program), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stdout"] == "caf\u00e9\n"
+    program.write_bytes(b"print('caf\xe9')\n")
+    assert run_command(["exec", str(program), "--json"]) == 1
+    assert "SyntaxError" in json.loads(capsys.readouterr().out)["stderr"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from workbench.config import ROOT
+from workbench.sandbox.executor import Limits, Request
 from workbench.tasks.catalog import TASKS_DIR
 from workbench.types import Verdict
 
@@ -73,12 +74,27 @@ REFUSED = {
     "trace me": LIBC + "assert libc.ptrace(0, 0, 0, 0) == 0",
     "clock": "import time; time.clock_settime(time.CLOCK_REALTIME, 0)",
     "limits": "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1)); resource.setrlimit(resource.RLIMIT_NPROC, (-1, -1))",
-    "descriptors": "assert [fd for fd in range(3, 1024) if os.path.exists(f'/proc/self/fd/{fd}') and os.read(fd, 1)]",
+    "descriptors": "found = 0\nfor fd in range(3, 4096):\n    try: os.fstat(fd); found += 1\n    except OSError: pass\nassert found",
     "keyring": LIBC + "assert libc.syscall(250, 0, 0) >= 0",
     "kernel log": "open('/dev/kmsg').read(1)",
     "memory of the parent": "open(f'/proc/{os.getppid()}/mem', 'rb').read(1)",
     "host name": "socket.sethostname('x')",
     "nice": "os.nice(-5)",
+    "memory outside every count": "os.memfd_create('x')",
+    "System V memory": LIBC + "assert libc.shmget(0, 4096, 0o1600) >= 0",
+    "message queues": LIBC + "assert libc.msgget(0, 0o1600) >= 0",
+    "memory of another process": LIBC + "assert libc.process_vm_readv(os.getppid(), 0, 0, 0, 0, 0) >= 0",
+    "files of the sandbox itself": "assert os.listdir('/box') or os.listdir('/data')",
+    "terminal": "open('/dev/tty')",
+    "pseudo-terminal": "os.openpty()",
+    "loopback": "socket.create_server(('127.0.0.1', 0))",
+    "bundled data sets": "import sklearn.datasets; sklearn.datasets.load_diabetes()",
+    "other packages": "import torch",
+    "the workbench": "import workbench",
+    "set-user-id": "open('x', 'w'); os.chown('x', 0, 0); os.chmod('x', 0o4755)",
+    "namespaces by clone": LIBC + "assert libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0) > 0",
+    "pid 1": "os.kill(1, 9); import time; time.sleep(0.1); os.kill(os.getppid(), 0); raise OSError('it lives')",
+    "limits of pid 1": "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
 }
 
 
@@ -194,6 +210,45 @@ def test_a_run_leaves_nothing_to_the_next(run, unharmed: Path) -> None:
     )
     result = run(code)
     assert result.stdout == "[] True 0.0\n", result
+
+
+def test_runs_side_by_side_see_nothing_of_each_other(executor, unharmed: Path) -> None:
+    leave = (
+        "import time\nfor name in ('/tmp/a', '/dev/shm/a', 'a'):\n    try: open(name, 'w').write('x')\n"
+        "    except OSError: pass\ntime.sleep(1.2); print('left')"
+    )
+    look = (
+        "import os, time\nseen = set()\nfor _ in range(40):\n    time.sleep(0.02)\n"
+        "    seen |= {n for n in ('/tmp/a', '/dev/shm/a', 'a') if os.path.exists(n)}\nprint(sorted(seen))"
+    )
+    limits = Limits(cpu_s=2.0, wall_s=5.0, memory_mb=256)
+    one, two = [executor.submit(Request(code, limits=limits)) for code in (leave, look)]
+    assert (one.result(30).stdout, two.result(30).stdout) == ("left\n", "[]\n")
+
+
+def test_a_flood_beside_it_changes_nothing_of_a_run(executor, unharmed: Path) -> None:
+    code = "import numpy as np\nx = np.arange(200_000.0)\nprint(sum(float(x.sum()) for _ in range(50)))"
+    limits = Limits(cpu_s=5.0, wall_s=15.0, memory_mb=256)
+    alone = executor.submit(Request(code, limits=limits)).result(30)
+    assert alone.verdict is Verdict.OK
+    for name in ("forks", "threads", "many files"):
+        flood = executor.submit(Request(FLOODS[name], limits=Limits(cpu_s=1.0, wall_s=1.5, memory_mb=256)))
+        beside = executor.submit(Request(code, limits=limits)).result(30)
+        assert (beside.verdict, beside.stdout) == (Verdict.OK, alone.stdout), name
+        assert beside.cpu_s < 2 * alone.cpu_s + 0.5, name
+        assert flood.result(30).verdict is not Verdict.OK
+
+
+def test_a_file_that_is_swapped_for_a_link_gives_the_file_or_nothing(run, unharmed: Path) -> None:
+    code = (
+        f"import os\nif os.fork() == 0:\n    os.setsid()\n    while True:\n        open('new', 'w').write('mine')\n"
+        f"        os.replace('new', 'submission.csv')\n        os.symlink({str(ANSWERS)!r}, 'link')\n"
+        f"        os.replace('link', 'submission.csv')\nimport time; time.sleep(0.1)"
+    )
+    for _ in range(5):
+        result = run(code)
+        assert result.verdict is Verdict.OK
+        assert result.submission in (None, b"", b"mine")
 
 
 def test_forged_words_change_no_verdict(run, unharmed: Path) -> None:

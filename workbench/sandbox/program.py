@@ -58,16 +58,20 @@ def set_threads(threads: int) -> None:
 
 def become(source: bytes, module: ModuleType) -> None:
     """Run the script as `python script.py` would: its traceback, its exit code, its exit handlers. Never returns."""
-    code = 0
+    code, interrupted = 0, False
     try:
         exec(compile(source, SCRIPT, "exec", dont_inherit=True), vars(module))
     except SystemExit as error:
         code = _exit_code(error)
     except BaseException as error:
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        interrupted, code = isinstance(error, KeyboardInterrupt), 1
         trace = error.__traceback__
         _report(error, trace.tb_next if trace else None)
-    os._exit(_finish(code, module))
+    code = _finish(code, module)
+    if interrupted:  # as the interpreter does
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code)
 
 
 def _report(error: BaseException, trace: TracebackType | None) -> None:
@@ -89,7 +93,7 @@ def _exit_code(error: SystemExit) -> int:
     if error.code is None:
         return 0
     if isinstance(error.code, int):
-        return error.code & 0xFF
+        return error.code & 0xFF if -(2**63) <= error.code < 2**63 else 0xFF
     _flush(sys.stdout)
     print(error.code, file=sys.stderr)
     return 1
