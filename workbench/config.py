@@ -62,6 +62,13 @@ class Config(BaseModel):
     learning_rate: float | None = _knob(
         None, "AdamW step size; None chooses by policy size.", group="learning", gt=0, le=1.0
     )
+    learning_rate_decay: float = _knob(
+        0.0,
+        "Share of the steps, the last ones, over which the learning rate falls linearly to a tenth.",
+        group="learning",
+        ge=0,
+        le=1,
+    )
     clip_low: float = _knob(
         0.2, "Lower clip range of the importance ratio: 1 - clip_low.", group="learning", ge=0, lt=1
     )

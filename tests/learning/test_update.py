@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from workbench.agent.logprobs import completion_logprobs
 from workbench.agent.policy import Policy, load_policy
 from workbench.config import LOSSES, Config, change, make_config
 from workbench.learning.batch import Sample
-from workbench.learning.update import update
+from workbench.learning.update import decay, update
 
 VOCABULARY = 64
 
@@ -104,6 +105,48 @@ def test_clipping_acts_from_the_second_iteration(folder: Path) -> None:
     assert metrics["ratio_mean"] == pytest.approx(1.0, abs=1e-5)
 
 
+def test_recomputed_anchors_stay_where_they_were_before_the_first_iteration(folder: Path) -> None:
+    """policy/old moves with the iterations; old/sampler, which weighs the tokens, keeps every bit."""
+    config = settings(folder, ratio="decoupled", mismatch="truncate", kl_coef=0.0)
+    found = []
+    for iterations in (1, 2):
+        policy = load_policy(config)
+        samples = draw_samples(policy)
+        optimizer = torch.optim.AdamW(policy.trainable(), lr=0.1)
+        found.append(update(policy, optimizer, samples, change(config, iterations=iterations)))
+    once, twice = found
+    assert once["ratio_max"] == pytest.approx(1.0, abs=1e-5)
+    assert once["clip_low_share"] == once["clip_high_share"] == 0
+    assert twice["clip_low_share"] + twice["clip_high_share"] > 0
+    assert once["kl_mismatch"] > 1e-4
+    for name in ("kl_mismatch", "mismatch_capped_share", "mismatch_ess"):
+        assert twice[name] == once[name]
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dr_grpo", "dapo", "gspo"])
+def test_the_first_step_on_policy_reports_a_loss_of_0_and_a_gradient(folder: Path, loss: str) -> None:
+    config = settings(folder, loss=loss, kl_coef=0.0)
+    policy = load_policy(config)
+    drawn = [sample for sample in draw_samples(policy, off=0.0) if len(sample.completion_ids) >= 3]
+    # equal lengths, and advantages that are centred, as those of a group are
+    samples = [
+        replace(s, completion_ids=s.completion_ids[:3], sampler_logprobs=s.sampler_logprobs[:3], advantage=advantage)
+        for s, advantage in zip(drawn, (1.5, -0.5, -1.0), strict=True)
+    ]
+    metrics = update(policy, torch.optim.AdamW(policy.trainable(), lr=1e-2), samples, config)
+    assert abs(metrics["loss"]) < 1e-4
+    assert metrics["grad_norm"] > 1e-3
+    assert (metrics["rows"], metrics["tokens"]) == (3, 9)
+
+
+def test_without_a_kl_term_no_reference_is_made(folder: Path) -> None:
+    config = settings(folder, kl_coef=0.0)
+    policy = load_policy(config)
+    metrics = update(policy, torch.optim.AdamW(policy.trainable(), lr=1e-2), draw_samples(policy), config)
+    assert "kl_ref" not in metrics
+    assert policy._start is None
+
+
 def test_a_step_that_is_not_finite_is_skipped_and_counted(folder: Path) -> None:
     config = settings(folder, kl_coef=0.0)
     policy = load_policy(config)
@@ -134,3 +177,10 @@ def test_no_samples_change_nothing(folder: Path) -> None:
     policy = load_policy(config)
     metrics = update(policy, torch.optim.AdamW(policy.trainable(), lr=1.0), [], config)
     assert metrics == {"samples": 0.0, "skipped_updates": 0.0}
+
+
+def test_the_learning_rate_falls_over_the_last_steps_only() -> None:
+    config = make_config({"steps": 10, "learning_rate_decay": 0.5})
+    assert [round(decay(step, config), 2) for step in (1, 5, 6, 8, 10, 12)] == [1, 1, 0.82, 0.46, 0.1, 0.1]
+    assert {decay(step, make_config({"steps": 10, "learning_rate_decay": 0.0})) for step in range(1, 20)} == {1.0}
+    assert decay(10, make_config({"steps": 10, "learning_rate_decay": 1.0})) == pytest.approx(0.1)

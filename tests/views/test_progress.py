@@ -53,6 +53,15 @@ def test_lines() -> None:
     )
 
 
+def test_a_warning_is_written_when_it_is_new() -> None:
+    training = Training(0.7)
+    training.control.values["warning"] = "all groups are flat"
+    lines: list[str] = []
+    follow(training, every_s=0.1, write=lines.append)
+    assert len(lines) >= 3
+    assert [line.count("warning") for line in lines] == [1] + [0] * (len(lines) - 1)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (75, "1 min 15 s"), (7260, "2 h 01 min")]
 )

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.common import print_json, resume_command
 from workbench.config import Config, change
 from workbench.types import WorkbenchError
-from workbench.views.progress import progress_line
+from workbench.views.progress import EVERY_S, ProgressLog, progress_line
 
 if TYPE_CHECKING:
     from workbench.learning.runner import Training
 
-EVERY_S = 5.0
-"""Longest silence, in seconds, where stderr is no terminal."""
 GRACE_S = 20.0
 """Seconds that the step in flight has to end after a signal; then it is dropped, to be run again on resume."""
 
@@ -131,15 +129,10 @@ def display() -> Iterator[Callable[..., None]]:
         with _live_line() as live:
             yield live
         return
-    shown: dict[str, Any] = {"at": 0.0, "mark": None}
+    log = ProgressLog(say, EVERY_S)
 
     def show(progress: Mapping[str, Any], *, last: bool = False) -> None:
-        now = time.monotonic()
-        mark = (progress.get("phase"), progress.get("step"))
-        new = mark != shown["mark"]
-        if now - shown["at"] >= EVERY_S - 0.2 or (new and (last or now - shown["at"] >= 1.0)):
-            say(progress_line(progress, progress["status"]))
-            shown.update(at=now, mark=mark)
+        log(progress, progress["status"], last=last)
 
     yield show
 

@@ -32,7 +32,7 @@ from workbench.learning.metrics import StageTimer, rollout_metrics, warning
 from workbench.learning.rewards import score_groups
 from workbench.learning.sampler import Curriculum
 from workbench.learning.strategies import teaches
-from workbench.learning.update import update
+from workbench.learning.update import decay, update
 from workbench.run import Run, new_path
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
@@ -130,7 +130,7 @@ class Trainer:
         self.policy = self._load_policy(config)
         self.generator = HFGenerator(self.policy)
         self.optimizer = torch.optim.AdamW(
-            list(self.policy.trainable()), lr=self.learning_rate(config), betas=(0.9, 0.95), weight_decay=0.0
+            list(self.policy.trainable()), lr=self.learning_rate(config, 1), betas=(0.9, 0.95), weight_decay=0.0
         )
         roots = [State(task_id, Kind.DRAFT) for task_id in sorted(self.tasks)]
         self.curriculum = Curriculum(config, roots, config.steps)
@@ -151,8 +151,10 @@ class Trainer:
         dtype = self.run.environment.get("dtype", config.dtype)
         return load_policy(change(config, dtype=dtype))
 
-    def learning_rate(self, config: Config) -> float:
-        return config.learning_rate if config.learning_rate is not None else default_learning_rate(self.policy)
+    def learning_rate(self, config: Config, step: int) -> float:
+        """The step size of `step`: as set, or by policy size, times its decay."""
+        rate = config.learning_rate if config.learning_rate is not None else default_learning_rate(self.policy)
+        return rate * decay(step, config)
 
     # --- the loop
 
@@ -179,7 +181,7 @@ class Trainer:
                 groups, advantages, self.policy.version, config.max_staleness, keep_flat=config.kl_coef > 0
             )
         with timer("update"):  # 7 whole-step denominators
-            update_metrics = self._update(config, samples)
+            update_metrics = self._update(config, samples, step)
         metrics = {
             **rollout_metrics(result, groups, self.tasks, self.policy.version),
             "redraws": float(len(result) - 1),
@@ -189,7 +191,7 @@ class Trainer:
             **self.curriculum.metrics(),
             **timer.metrics(),
             "version": float(self.policy.version),
-            "learning_rate": self.learning_rate(config),
+            "learning_rate": self.learning_rate(config, step),
         }
         tokens = sum(len(turn.action.token_ids) for group in groups for turn in group.turns)
         metrics["tokens_per_s"] = tokens / max(metrics["seconds"], 1e-9)
@@ -229,10 +231,10 @@ class Trainer:
             self.policy, self.generator, self.environment, states, config, seed_path=path, on_action=progress
         )
 
-    def _update(self, config: Config, samples: Sequence[Sample]) -> dict[str, float]:
+    def _update(self, config: Config, samples: Sequence[Sample], step: int) -> dict[str, float]:
         self.control.report(phase="updating", done=0, total=1)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate(config)
+            group["lr"] = self.learning_rate(config, step)
         return update(self.policy, self.optimizer, samples, config)
 
     def _record(self, config: Config, step: int, groups: Sequence[Group], metrics: Mapping[str, float]) -> None:

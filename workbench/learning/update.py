@@ -65,6 +65,15 @@ def update(
     return {**metrics, "samples": float(len(samples)), "skipped_updates": float(skipped)}
 
 
+def decay(step: int, config: Config) -> float:
+    """Factor of the learning rate at `step` (1-based): 1, over the last `learning_rate_decay` of the steps falling
+    linearly to 0.1 (our choice). A function of step and settings alone, so that a resumed run goes on with it.
+    """
+    length = config.learning_rate_decay * config.steps
+    into = step - (config.steps - length)
+    return 1.0 if length == 0 or into <= 0 else 1.0 - 0.9 * min(into / length, 1.0)
+
+
 def _old_logprobs(policy: Policy, batch: Batch, config: Config) -> torch.Tensor:
     """The anchor of the importance ratio: as recorded at sampling, or recomputed with the weights before the update."""
     if config.ratio == "recorded":

@@ -74,24 +74,42 @@ def progress_line(progress: Mapping[str, Any], status: str = "") -> str:
     return " · ".join(parts)
 
 
+class ProgressLog:
+    """Progress as lines, at least one in `every_s` seconds.
+
+    A new phase or step gets its line at once if the last one is over a second old. A warning is written when it is new.
+    `rarer`: after ten minutes the lines become rarer, so that a long run does not fill a notebook.
+    """
+
+    def __init__(self, write: Callable[[str], None], every_s: float = EVERY_S, *, rarer: bool = False) -> None:
+        self._write, self._every_s, self._rarer = write, every_s, rarer
+        self._started = time.monotonic()
+        self._last = self._started - every_s
+        self._mark: object = None
+        self._warning: object = None
+
+    def __call__(self, progress: Mapping[str, Any], status: str = "", *, last: bool = False) -> None:
+        now = time.monotonic()
+        every = max(self._every_s, (now - self._started) / 120 if self._rarer else 0.0)
+        mark = (progress.get("phase"), progress.get("step"))
+        new = mark != self._mark and (last or (now - self._last >= min(1.0, every) and every <= self._every_s))
+        if not new and now - self._last < every:
+            return
+        warning = progress.get("warning")
+        self._write(progress_line({**progress, "warning": warning if warning != self._warning else None}, status))
+        self._mark, self._last, self._warning = mark, now, warning
+
+
 def follow(training: Followed, *, every_s: float = EVERY_S, write: Callable[[str], None] = print) -> Any:
     """Wait for a training's end, writing a progress line at least every `every_s` seconds; return its summary.
 
-    A new step is written at once if the last line is over a second old. After ten minutes lines become rarer, so that
-    a long run does not fill a notebook. The thread's error is raised here. Ctrl-C stops the run at the next step
-    boundary, says how to go on, and raises KeyboardInterrupt.
+    The thread's error is raised here. Ctrl-C stops the run at the next step boundary, says how to go on, and raises
+    KeyboardInterrupt.
     """
-    started = last = time.monotonic()
-    seen: object = None
+    show = ProgressLog(write, every_s, rarer=True)
     try:
         while not training.done:
-            now = time.monotonic()
-            progress = training.control.progress()
-            mark = (progress.get("phase"), progress.get("step"))
-            rare = max(every_s, (now - started) / 120)
-            if now - last >= rare or (mark != seen and now - last >= min(1.0, every_s) and rare <= every_s):
-                write(progress_line(progress, training.control.status))
-                seen, last = mark, now
+            show(training.control.progress(), training.control.status)
             time.sleep(0.1)
         return training.wait()
     except KeyboardInterrupt:
