@@ -309,6 +309,16 @@ def test_checkpointing_changes_no_text_and_no_flag(make_policy: MakePolicy) -> N
     assert inner.config.use_cache == use_cache
 
 
+def test_what_depends_on_the_mode_is_off_while_sampling(tiny_policy: Policy) -> None:
+    """Also what somebody has added to the model since it was loaded."""
+    expected = sample(tiny_policy)
+    for layer in tiny_policy.model.model.layers:
+        layer.mlp.act_fn = torch.nn.Sequential(layer.mlp.act_fn, torch.nn.Dropout(0.5))
+    tiny_policy.model.train()
+    assert sample(tiny_policy) == expected
+    assert all(module.training for module in tiny_policy.model.modules())
+
+
 def test_training_after_sampling(tiny_policy: Policy) -> None:
     actions = sample(tiny_policy)
     rows = [(prompt, a.token_ids) for prompt, row in zip(PROMPTS, actions, strict=True) for a in row]

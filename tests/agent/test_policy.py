@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from workbench.agent import loading
 from workbench.agent.logprobs import completion_logprobs
@@ -167,6 +167,22 @@ def test_refuses_experts_and_small_vocabulary(tmp_path: Path, build_model: Build
     assert "does not fit its tokenizer" in refusal(str(build_model(tmp_path / "small", vocab_size=300)))
 
 
+@pytest.mark.parametrize("kind", ["qwen3_moe", "deepseek_v3", "ernie4_5_moe", "dbrx"])
+def test_refuses_experts_wherever_a_family_names_them(tiny_policy: Policy, tmp_path: Path, kind: str) -> None:
+    AutoConfig.for_model(kind).save_pretrained(tmp_path)
+    with pytest.raises(WorkbenchError, match=r"mixture of \d+ experts, which is not supported"):
+        loading.load_config(loading.resolve(str(tmp_path)), tiny_policy.tokenizer)
+
+
+def test_a_dense_model_of_a_family_that_also_has_mixtures_is_taken(tiny_policy: Policy, tmp_path: Path) -> None:
+    """Doge counts experts in its config whether or not the model has any."""
+    AutoConfig.for_model("doge", is_moe=False).save_pretrained(tmp_path)
+    assert loading.load_config(loading.resolve(str(tmp_path)), tiny_policy.tokenizer).num_experts > 1
+    AutoConfig.for_model("doge", is_moe=True).save_pretrained(tmp_path)
+    with pytest.raises(WorkbenchError, match="mixture of 16384 experts"):
+        loading.load_config(loading.resolve(str(tmp_path)), tiny_policy.tokenizer)
+
+
 def test_refuses_devices_that_are_not_there(tiny_folder: Path) -> None:
     assert "is no device" in refusal(str(tiny_folder), device="tpu-7")
     assert "not available" in refusal(str(tiny_folder), device="cuda:99")
@@ -256,6 +272,16 @@ def test_dropout_is_off_everywhere(tmp_path: Path, make_policy: MakePolicy, buil
     again = make_policy(policy=str(tmp_path / "adapter"))
     again.model.train()
     assert (logprobs(again) - logprobs(policy)).abs().max() < 1e-6
+
+
+def test_dropout_stays_off_in_training_mode(tmp_path: Path, make_policy: MakePolicy, build_model: Build) -> None:
+    """Checkpointing needs that mode; in it sampling and both passes of an update must see one network."""
+    dropout = {"attn_pdrop": 0.3, "embd_pdrop": 0.3, "resid_pdrop": 0.3, "n_positions": 256}
+    policy = make_policy(policy=str(build_model(tmp_path, kind="gpt2", **dropout)), adapter="full")
+    calm = logprobs(policy)
+    policy.set_checkpointing(True)
+    assert policy.model.training
+    assert torch.equal(logprobs(policy), calm)
 
 
 # --- saving and loading (H19)

@@ -11,10 +11,11 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from transformers.utils import logging as transformers_logging
 
 from workbench.config import Config, change, make_config
 from workbench.control import Control
-from workbench.learning import runner
+from workbench.learning import evaluate, runner
 from workbench.learning.trainer import REDRAWS, Trainer, config_at, create_run, resume, train
 from workbench.run import Run
 from workbench.sandbox.executor import Request, Result
@@ -168,6 +169,27 @@ def test_policies_are_measured_before_and_after_on_other_tasks(settings: Config,
     assert fresh.steps == 1, "the weights alone start a new run"
 
 
+def test_every_draft_asked_for_is_measured_whatever_one_call_holds(
+    make: Make, build_policy: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prose = build_policy(tmp_path / "prose", [f"I have {n} ideas.\n" for n in range(9)])
+    trainer = make(policy=str(prose), tasks="used-cars")
+    monkeypatch.setattr(evaluate, "DRAFTS_PER_PROMPT", 2)
+    told: list[tuple[int, int]] = []
+    measures = evaluate.measure_drafts(
+        trainer.policy,
+        trainer.generator,
+        trainer.environment,
+        trainer.control.config,
+        drafts=3,
+        seed=0,
+        on_progress=lambda done, total: told.append((done, total)),
+    )
+    assert measures["drafts"] == measures["tasks"]["used-cars"]["drafts"] == 3
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert measures["tasks"]["used-cars"]["distinct"] == 3, "no call repeats the draws of the one before"
+
+
 def test_tasks_for_measuring_must_be_kept_out(settings: Config, tmp_path: Path) -> None:
     with pytest.raises(WorkbenchError, match="share used-cars: evaluation tasks must be kept out of training"):
         create_run(change(settings, eval_drafts=4, eval_tasks="used-cars"), tmp_path / "run")
@@ -199,6 +221,21 @@ def test_a_damaged_checkpoint_is_told_and_the_sandbox_ends(settings: Config, tmp
     assert {process.pid for process in psutil.Process().children(recursive=True)} <= children
     with Run.open(path):
         pass  # and the folder is free again
+
+
+def test_nothing_is_printed_from_the_training_thread(
+    settings: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In a notebook it would land in whatever cell was run last. The loaders' bars are on, as they are by default."""
+    transformers_logging.enable_progress_bar()
+    try:
+        training = runner.start(change(settings, steps=1), tmp_path / "run")
+        summary = training.wait()
+    finally:
+        transformers_logging.disable_progress_bar()
+    assert summary is not None
+    assert summary.steps == 1
+    assert tuple(capfd.readouterr()) == ("", "")
 
 
 def test_one_training_at_a_time_and_the_same_cell_gives_the_same_one(settings: Config, tmp_path: Path) -> None:

@@ -42,6 +42,15 @@ def test_a_slider_set_from_code_asks_once_with_the_new_value(panel: Panel) -> No
     assert "1.3 pending → applies at the next step" in outcome(panel, "temperature")
 
 
+def test_nothing_but_a_knobs_value_asks(panel: Panel) -> None:
+    for widget in panel.knobs.values():
+        widget.disabled = True
+        widget.description += " (locked)"
+        widget.tooltip = "changed"
+        widget.layout.width = "20em"
+    assert panel.control.record() == []
+
+
 def test_pending_becomes_applied_at_a_step(panel: Panel) -> None:
     panel.control.start()
     panel.control.boundary(1)

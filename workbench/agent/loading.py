@@ -177,8 +177,8 @@ def load_config(source: Source, tokenizer: Any) -> Any:
     with one_sentence(source):
         config = AutoConfig.from_pretrained(source.base, **source.keywords)
     text = config.get_text_config()
-    experts = next((getattr(text, name) for name in _EXPERTS if (getattr(text, name, 0) or 0) > 1), 0)
-    if experts:
+    experts = _experts(text)
+    if experts > 1:
         raise WorkbenchError(
             f"policy={source.name!r} is a mixture of {experts} experts, which is not supported: the experts chosen in "
             "sampling and in training can differ, so the importance ratios would be wrong; use a dense model."
@@ -191,6 +191,14 @@ def load_config(source: Source, tokenizer: Any) -> Any:
             f"tokenizer {len(tokenizer)}; use the tokenizer that the model was trained with."
         )
     return config
+
+
+def _experts(text: Any) -> int:
+    """How many experts a layer of the model chooses from; at most 1 in a dense model."""
+    if not getattr(text, "is_moe", True):  # Doge names a number of experts also where it has none
+        return 0
+    places = (text, getattr(text, "ffn_config", None))  # DBRX keeps its number one level down
+    return max(getattr(place, name, None) or 0 for place in places for name in _EXPERTS)
 
 
 def count_parameters(source: Source, config: Any) -> int:

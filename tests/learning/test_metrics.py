@@ -1,0 +1,35 @@
+"""What a step is measured by, on rows written by hand."""
+
+from __future__ import annotations
+
+from workbench.learning.metrics import rollout_metrics
+from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict
+
+STATE = State("t", Kind.DRAFT)
+EOS = 2
+
+
+def turn(ids: tuple[int, ...], stop: StopReason, *, version: int = 0, lost: bool = False) -> Turn:
+    feedback = Feedback(Verdict.INFRASTRUCTURE if lost else Verdict.RUNTIME_ERROR, "code", cpu_s=1.0)
+    action = Action("text", ids, (-1.0,) * len(ids), version, stop)
+    return Turn(STATE, action, feedback, None if lost else Reward(0.05), "g", "g/0")
+
+
+def test_lengths_are_those_of_the_rows_whatever_ids_they_hold() -> None:
+    """An end of text inside a row, as a filler would be, is a token like any other."""
+    turns = (turn((7, EOS), StopReason.EOS), turn((7, EOS, EOS, 8, 9), StopReason.LENGTH))
+    metrics = rollout_metrics([], [Group("g", STATE, (1,), turns)], {}, version=0)
+    assert metrics["completion_tokens_mean"] == 3.5
+    assert metrics["clipped_completions"] == 0.5
+
+
+def test_what_was_lost_by_us_is_no_part_of_a_rate() -> None:
+    turns = (turn((7,), StopReason.EOS, version=1), turn((7,) * 99, StopReason.LENGTH, lost=True))
+    metrics = rollout_metrics([], [Group("g", STATE, (1,), turns)], {}, version=3)
+    assert (metrics["completion_tokens_mean"], metrics["clipped_completions"]) == (1, 0)
+    assert metrics["staleness_mean"] == metrics["staleness_max"] == 2
+    assert metrics["valid_rate"] == metrics["valid_rate_draft"] == 0
+
+
+def test_a_step_without_actions_has_no_rates() -> None:
+    assert rollout_metrics([], [], {}, version=0) == {"executions": 0.0, "skipped_prompts": 0.0}
