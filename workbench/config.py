@@ -177,6 +177,8 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
         name, separator, value = pair.partition("=")
         if not separator:
             raise WorkbenchError(f"'{pair}' is no setting: expected key=value, for example steps=20.")
+        if name.strip() in values:
+            raise WorkbenchError(f"'{name.strip()}' is set twice, last by '{pair}': leave one of them out.")
         values[name.strip()] = None if value.strip().lower() == "none" else value.strip()
     return values
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from workbench.types import WorkbenchError
-from workbench.views.parameters import check_parameters, declarations, parse
+from workbench.views.parameters import check_parameters, declarations, parse, with_settings
 
 DECLARED = 'steps: int = 50\nrate: float | None = None\nname: str = "tiny"\nfast: bool = False\npreset: str = "default"'
 
@@ -88,3 +88,15 @@ def test_only_known_annotations_declare() -> None:
 )
 def test_parse(text: str, annotation: str, value: Any) -> None:
     assert parse("name", text, annotation) == value
+
+
+def test_settings_are_added_and_never_overrule_a_parameter() -> None:
+    assert with_settings({"steps": 5}, " kl_coef=0.01,, clip_high=0.3 ") == {
+        "steps": 5,
+        "kl_coef": "0.01",
+        "clip_high": "0.3",
+    }
+    with pytest.raises(WorkbenchError, match="sets steps, a parameter of this notebook"):
+        with_settings({"steps": 5}, "steps=7")
+    with pytest.raises(WorkbenchError, match="'tau' is set twice"):
+        with_settings({"steps": 5}, "tau=7, tau=8")

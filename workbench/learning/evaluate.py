@@ -27,7 +27,8 @@ from workbench.types import Kind, State, Turn, Verdict
 Progress = Callable[[int, int], None]
 
 DRAFTS_PER_PROMPT = 32
-"""Drafts sampled in one generation call and task: bounds memory, changes no result beyond rounding."""
+"""Drafts sampled in one generation call and task: bounds memory. Seeds count from the start of a call, so that another
+value draws other drafts."""
 
 MAX_DEBUGS = 3
 """Debug steps in a row before an attempt starts over from a new draft (as AIDE does)."""

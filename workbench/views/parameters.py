@@ -13,6 +13,7 @@ import difflib
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
+from workbench.config import parse_settings
 from workbench.types import WorkbenchError
 
 TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
@@ -49,6 +50,17 @@ def check_parameters(
         if name not in given:
             namespace[name] = value
     return {name: namespace[name] for name in declared}
+
+
+def with_settings(own: Mapping[str, Any], settings: str) -> dict[str, Any]:
+    """`own` parameters and the pairs of the parameter `settings` ("kl_coef=0.01, clip_high=0.3").
+
+    Raises WorkbenchError for a name that is a parameter of its own: two values for one setting have no order.
+    """
+    more = parse_settings(filter(None, (part.strip() for part in settings.split(","))))
+    for name in own.keys() & more.keys():
+        raise WorkbenchError(f"settings={settings!r} sets {name}, a parameter of this notebook: set it there instead.")
+    return {**own, **more}
 
 
 def declarations(sources: Iterable[str]) -> tuple[dict[str, str], set[str]]:

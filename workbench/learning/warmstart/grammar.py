@@ -228,16 +228,16 @@ def _fill(plan: Plan) -> str:
 def _model(plan: Plan) -> str:
     number = plan.mode == "number"
     kind = "Regressor" if number else "Classifier"
-    trees, depth, near = (50, 80, 100)[plan.size], (3, 5, 8)[plan.size], (3, 5, 15)[plan.size]
+    trees, depth, near = (20, 30, 40)[plan.size], (3, 5, 8)[plan.size], (3, 5, 15)[plan.size]
     models = {
         "dummy": f"dummy.Dummy{kind}()",
-        "linear": "linear_model.LinearRegression()" if number else "linear_model.LogisticRegression(max_iter=300)",
-        "ridge": "linear_model.Ridge()" if number else "linear_model.LogisticRegression(C=0.1, max_iter=300)",
+        "linear": "linear_model.LinearRegression()" if number else "linear_model.LogisticRegression(max_iter=200)",
+        "ridge": "linear_model.Ridge()" if number else "linear_model.LogisticRegression(C=0.1, max_iter=200)",
         "knn": f"neighbors.KNeighbors{kind}({near})",
         "tree": f"tree.DecisionTree{kind}(max_depth={depth}, random_state=0)",
         "forest": f"ensemble.RandomForest{kind}({trees}, random_state=0)",
         "extra": f"ensemble.ExtraTrees{kind}({trees}, random_state=0)",
-        "hist": f"ensemble.HistGradientBoosting{kind}(max_iter={(40, 60, 60)[plan.size]}, random_state=0)",
+        "hist": f"ensemble.HistGradientBoosting{kind}(max_iter={trees}, random_state=0)",
         "boost": f"ensemble.GradientBoosting{kind}(n_estimators={trees}, random_state=0)",
     }
     model = models[plan.family]
