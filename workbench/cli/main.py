@@ -225,6 +225,23 @@ def doctor(json: Json = False) -> int:
     return 0 if found["ok"] else 1
 
 
+@app.command()
+def bench(
+    suite: Annotated[str, typer.Argument(metavar="sandbox|all")],
+    repeats: Annotated[int, typer.Option(metavar="N", help="Rounds of each kind.")] = 40,
+    json: Json = False,
+) -> None:
+    """How fast this machine does it, against what one would have without the workbench."""
+    from workbench.cli.bench import bench as work
+    from workbench.cli.bench import show
+
+    found = work(suite, repeats, lambda line: print(line, file=sys.stderr, flush=True))
+    if json:
+        print_json(found)
+    else:
+        show(found)
+
+
 class Terminated(BaseException):
     """SIGTERM, so that what is open is closed on the way out."""
 

@@ -71,28 +71,36 @@ def _take_identity(config: Config) -> None:
 
 
 PRELOADED = (
+    "pandas",
     "scipy.sparse",
     "scipy.stats",
     *(
         f"sklearn.{name}"
         for name in (
-            "calibration cluster decomposition discriminant_analysis feature_extraction.text feature_selection "
-            "gaussian_process naive_bayes neural_network svm"
+            "calibration cluster compose decomposition discriminant_analysis dummy ensemble feature_extraction.text "
+            "feature_selection gaussian_process impute linear_model metrics model_selection naive_bayes neighbors "
+            "neural_network pipeline preprocessing svm tree"
         ).split()
     ),
 )
-"""Modules imported beside those that the warm-up runs."""
+"""Modules of the full flavour."""
+
+
+def preload() -> None:
+    """Import what scripts use."""
+    import importlib
+
+    for name in PRELOADED:
+        importlib.import_module(name)
 
 
 def warm_up() -> None:
     """Import what scripts use and run each once: lazy imports then happen here and not in every run."""
-    import importlib
     import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in PRELOADED:
-            importlib.import_module(name)
+        preload()
         import numpy as np
         import pandas as pd
         from sklearn.compose import ColumnTransformer

@@ -1,0 +1,49 @@
+"""`workbench bench`: the names that others rely on, measured for real with one round."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workbench.cli.bench import Measured, ratio
+from workbench.cli.main import run_command
+
+NAMES = {
+    "trivial_full_ms",
+    "trivial_thin_ms",
+    "trivial_cold_ms",
+    "mljob_full_ms",
+    "mljob_cold_ms",
+    "runs_per_s_full",
+    "runs_per_s_thin",
+}
+
+
+def test_numbers_are_medians() -> None:
+    measured = Measured([3.0, 1.0, 2.0], "ms").as_dict()
+    assert measured == {"median": 2.0, "min": 1.0, "max": 3.0, "unit": "ms", "n": 3}
+    assert ratio(Measured([10, 30, 20], "ms"), Measured([4, 5, 100], "ms")).values == [4.0]
+
+
+def test_the_sandbox_is_measured_against_a_cold_python(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["bench", "sandbox", "--repeats", "1", "--json"]) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert set(found["results"]) >= NAMES
+    assert all(row["median"] > 0 for row in found["results"].values())
+    assert found["results"]["trivial_ratio"]["median"] > 5, "starting from a zygote must pay"
+    assert found["machine"]["isolation"] in "ABCD"
+    assert "round 1 of 1" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["sandpit"], "'sandpit' is no suite: expected one of sandbox, all."),
+        (["sandbox", "--repeats", "0"], "repeats=0 is not accepted: expected at least 1."),
+    ],
+)
+def test_a_mistake_is_one_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["bench", *words]) == 1
+    assert capsys.readouterr().err.strip() == sentence
