@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.cli.common import resume_command
 from workbench.config import make_config
 from workbench.run import Run
 
@@ -71,11 +74,22 @@ sys.exit(status)
 
 
 def start(
-    path: Path, *, steps: int = 1000, seconds: float = 0.05, grace: float = 20.0, every: float = 5.0, body: str = "pass"
+    path: Path,
+    *,
+    steps: int = 1000,
+    seconds: float = 0.05,
+    grace: float = 20.0,
+    every: float = 5.0,
+    body: str = "pass",
+    stderr: int = subprocess.PIPE,
 ) -> subprocess.Popen[str]:
     code = textwrap.dedent(LOOP).format(steps=steps, seconds=seconds, grace=grace, every=every, body=body)
     return subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env={**os.environ, "TERM": "xterm"},
     )
 
 
@@ -103,7 +117,7 @@ def test_a_signal_stops_after_the_step_and_names_the_command(tmp_path: Path, num
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, err
     assert out == ""
-    assert f"go on with: workbench resume {path}" in err
+    assert f"workbench resume {path}" in err
     assert "Traceback" not in err
     with Run.open(path) as run:
         latest = run.latest_checkpoint()
@@ -121,7 +135,7 @@ def test_a_step_that_takes_long_is_dropped(tmp_path: Path, grace: float, signals
         process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130, err
-    assert "the step in flight is dropped; go on with: workbench resume" in err
+    assert f"the step in flight is dropped; go on with: {resume_command(path)}" in err
     with Run.open(path) as run:
         assert run.last_step() == 2
 
@@ -131,7 +145,7 @@ def test_an_error_in_the_thread_is_raised_and_the_run_is_kept(tmp_path: Path) ->
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "ZeroDivisionError" in err
-    assert "go on with: workbench resume" in err
+    assert f"go on with: {resume_command(tmp_path / 'run')}" in err
     assert Run(tmp_path / "run").last_step() == 1
 
 
@@ -141,6 +155,48 @@ def test_a_run_that_fails_before_its_first_step_leaves_nothing(tmp_path: Path) -
     assert process.returncode == 1
     assert "resume" not in err
     assert not (tmp_path / "run").exists()
+
+
+def test_such_a_run_leaves_the_empty_folder_that_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    for folder in ("given", "made"):
+        settings = ["--set", f"policy={tmp_path}", "--run", str(tmp_path / folder)]
+        done = subprocess.run(
+            [sys.executable, "-m", "workbench", "train", *settings], capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 1
+        assert f"'{tmp_path}'" in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["given"]
+
+
+def test_what_cannot_be_removed_does_not_hide_the_cause(tmp_path: Path) -> None:
+    """A file that some other program put there meanwhile is gone before it can be removed."""
+    code = "import shutil; shutil.rmtree = lambda *_, **__: open('/no/such/file'); 1 / 0"
+    process = start(tmp_path / "run", body=code)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.splitlines()[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_a_terminal_gets_its_cursor_back_when_the_step_is_dropped(tmp_path: Path) -> None:
+    path, (ours, theirs) = tmp_path / "run", pty.openpty()
+    process = start(path, body="step > 2 and time.sleep(60)", stderr=theirs)
+    os.close(theirs)
+    wait_for_step(path, 2)
+    for _ in range(2):
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    hide, cursor = b"\x1b[?25l", b"\x1b[?25h"
+    assert hide in shown
+    assert shown.rindex(cursor) > shown.rindex(hide)
 
 
 def test_a_second_start_of_a_run_names_the_first(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +32,11 @@ def train(config: Config, run_path: Path | None) -> int:
     from workbench.learning.trainer import create_run
     from workbench.run import new_path
 
-    run = create_run(config, run_path or new_path(config))
+    path = run_path or new_path(config)
+    existed = path.exists()
+    run = create_run(config, path)
     say(f"run {run.path}")
-    return follow(Training(run, Control(config)), fresh=True)
+    return follow(Training(run, Control(config)), fresh=True, keep_folder=existed)
 
 
 def resume(run_path: Path, steps: int | None) -> int:
@@ -61,30 +63,24 @@ def resume(run_path: Path, steps: int | None) -> int:
     return follow(Training(run, Control(config)))
 
 
-def follow(training: Training, *, fresh: bool = False) -> int:
+def follow(training: Training, *, fresh: bool = False, keep_folder: bool = False) -> int:
     """Start a training, show where it is, and see it to its end. Returns the exit status: 0, or 128 + signal.
 
     At the first SIGINT or SIGTERM the run stops after the step in flight; at the second, or after 20 s, at once. The
-    training's own error is raised here; a `fresh` run that came to no step is removed then.
+    training's own error is raised here; a `fresh` run that came to no step is removed then (with `keep_folder` only
+    what is in its folder).
     """
     command = resume_command(training.run.path)
-    with caught_signals() as caught, display() as show:
-        training.start()
-        deadline = None
-        while not training.done:
-            time.sleep(0.1)
-            if caught and deadline is None:
-                training.control.stop()
-                deadline = time.monotonic() + GRACE_S
-                say(f"stopping after the step in flight (again: at once); go on with: {command}")
-            if deadline is not None and (len(caught) > 1 or time.monotonic() > deadline):
-                say(f"stopped, the step in flight is dropped; go on with: {command}")
-                os._exit(128 + caught[0])  # the trainer's thread cannot be interrupted; all that counts is on the disk
-            show(training.control.progress())
-        show(training.control.progress(), last=True)
+    with caught_signals() as caught:
+        with display() as show:  # it ends, and gives the cursor back, before the process does
+            training.start()
+            ended = _see_to_its_end(training, caught, show, command)
+        if not ended:
+            say(f"stopped, the step in flight is dropped; go on with: {command}")
+            os._exit(128 + caught[0])  # the trainer's thread cannot be interrupted; all that counts is on the disk
     if training.error is not None:
         if fresh and not training.run.last_step() and not training.run.latest_checkpoint():
-            shutil.rmtree(training.run.path)  # nothing is in it yet, and its name is free for the next try
+            _remove(training.run.path, itself=not keep_folder)  # its name is free for the next try
         else:
             say(f"the run is kept; once the cause is mended, go on with: {command}")
         raise training.error
@@ -93,6 +89,34 @@ def follow(training: Training, *, fresh: bool = False) -> int:
         return 128 + (caught[0] if caught else signal.SIGINT)
     finish(training.run.path, training.summary.as_dict())
     return 0
+
+
+def _see_to_its_end(training: Training, caught: Sequence[int], show: Callable[..., None], command: str) -> bool:
+    """Whether the training ended by itself or at the first signal, and not by the patience with the step in flight."""
+    deadline = None
+    while not training.done:
+        time.sleep(0.1)
+        if caught and deadline is None:
+            training.control.stop()
+            deadline = time.monotonic() + GRACE_S
+            say(f"stopping after the step in flight (again: at once); go on with: {command}")
+        if deadline is not None and (len(caught) > 1 or time.monotonic() > deadline):
+            return False
+        show(training.control.progress())
+    show(training.control.progress(), last=True)
+    return True
+
+
+def _remove(folder: Path, *, itself: bool) -> None:
+    """Remove what is in a folder, and `itself`. What cannot be removed stays: another error is about to be told."""
+    with suppress(OSError):
+        for part in folder.iterdir():
+            if part.is_dir() and not part.is_symlink():
+                shutil.rmtree(part)
+            else:
+                part.unlink()
+        if itself:
+            folder.rmdir()
 
 
 def finish(run_path: Path, summary: Mapping[str, Any]) -> None:
