@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.cli.common import find_run, print_json, read_settings, resume_command, settings_help
+from workbench.cli.common import find_run, print_json, read_settings, settings_help
 from workbench.cli.main import join_parameters, run_command
 from workbench.config import ROOT, Config, make_config
 from workbench.types import WorkbenchError
@@ -128,13 +128,7 @@ def test_json_is_one_line_of_finite_numbers(capsys: pytest.CaptureFixture[str]) 
     assert json.loads(out) == {"a": None, "b": [1, [None, "é\n"]], "path": "x"}
 
 
-def test_the_resume_command_holds_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tmp_path / "my runs" / "one"
-    run.mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    assert resume_command(run) == "workbench resume 'my runs/one'"
-    monkeypatch.chdir(run)
-    assert resume_command(tmp_path / "other") == f"workbench resume {tmp_path}/other"
+def test_a_name_that_is_no_run_stays_as_it_is() -> None:
     assert find_run("no-such-run") == Path("no-such-run")
 
 

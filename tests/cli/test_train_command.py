@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench.cli.common import resume_command
 from workbench.config import make_config
 from workbench.run import Run
+from workbench.views.progress import resume_command
 
 LOOP = """
 import sys, threading, time

@@ -199,7 +199,7 @@ def test_killed_interrupted_and_resumed_it_is_the_same_run(whole: Path, policy_f
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert out == ""
-    assert f"go on with: workbench resume {run}" in err
+    assert f"workbench resume {run}" in err
     assert "Traceback" not in err
     done = Run(run).last_step()
     assert 3 <= done < STEPS
@@ -258,6 +258,6 @@ def test_sigterm_leaves_a_run_that_can_go_on(whole: Path, policy_folder: Path, t
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"go on with: workbench resume {run}" in err
+    assert f"workbench resume {run}" in err
     assert finish(command("resume", str(run))).returncode == 0
     assert_same(whole, run)

@@ -17,6 +17,7 @@ import pytest
 from workbench.cli.notebook import find, run
 from workbench.run import Run
 from workbench.types import WorkbenchError
+from workbench.views.progress import resume_command
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -120,7 +121,7 @@ def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert f"Go on with: workbench resume {tmp_path / 'run'}" in rest
+    assert f"Go on with: {resume_command(tmp_path / 'run')}" in rest
     assert "Interrupted" in errors
     with Run.open(tmp_path / "run") as run:
         assert run.last_step() >= 2

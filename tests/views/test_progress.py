@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workbench.views.progress import duration, follow, has_front_end, progress_line
+from workbench.views.progress import duration, follow, has_front_end, own_command, progress_line, resume_command
+
+OWN = Path(sys.executable).parent
 
 
 class Control:
@@ -100,3 +107,33 @@ def test_ctrl_c_stops_in_order_and_says_how_to_go_on() -> None:
 
 def test_no_front_end_outside_a_kernel() -> None:
     assert not has_front_end()
+
+
+@pytest.mark.parametrize("path", ["", str(OWN)])
+def test_the_command_to_go_on_can_be_typed_where_one_stands(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "my runs" / "one"
+    run.mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{path}:/usr/bin:/bin")
+    for folder, argument in ((tmp_path, "'my runs/one'"), (run, shlex.quote(str(run.parent / "other")))):
+        monkeypatch.chdir(folder)
+        command = resume_command(run if folder == tmp_path else run.parent / "other")
+        assert command == f"{own_command()} resume {argument}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+        assert "is no run" in done.stderr
+
+
+def test_another_workbench_on_the_path_is_not_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "workbench"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(OWN.parent.parent)
+    assert own_command() == str(OWN.relative_to(Path.cwd()) / "workbench")
+    other.unlink()
+    other.symlink_to(OWN / "workbench")
+    assert own_command() == "workbench"
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    other.unlink()
+    assert own_command() == f"{tmp_path}/python -m workbench"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,14 +72,6 @@ def find_run(text: str) -> Path:
 def is_run(path: Path) -> bool:
     """Whether a folder is a run rather than a model."""
     return (path / "config.json").is_file() and (path / "run.sqlite").exists()
-
-
-def resume_command(run: Path) -> str:
-    """What to type to go on, with a path that holds in the present working directory."""
-    resolved = run.resolve()
-    here = Path.cwd()
-    shown = resolved.relative_to(here) if resolved.is_relative_to(here) else resolved
-    return f"workbench resume {shlex.quote(str(shown))}"
 
 
 def environment_path() -> dict[str, str]:

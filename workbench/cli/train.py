@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.common import print_json, resume_command
+from workbench.cli.common import print_json
 from workbench.config import Config, change
 from workbench.types import WorkbenchError
-from workbench.views.progress import EVERY_S, ProgressLog, progress_line
+from workbench.views.progress import EVERY_S, ProgressLog, progress_line, resume_command
 
 if TYPE_CHECKING:
     from workbench.learning.runner import Training

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -41,6 +44,27 @@ def has_front_end() -> bool:
         return False
     kernel = getattr(get_ipython(), "kernel", None)
     return bool(getattr(kernel, "_allow_stdin", False))
+
+
+def resume_command(run: Path) -> str:
+    """What to type to go on with a run, in the present working directory."""
+    return f"{own_command()} resume {shlex.quote(_from_here(run.resolve()))}"
+
+
+def own_command() -> str:
+    """How to type `workbench`: by name if that finds the one of this interpreter, else by its path."""
+    own = Path(sys.executable).parent / "workbench"
+    found = shutil.which("workbench")
+    if not own.exists():
+        return f"{shlex.quote(sys.executable)} -m workbench"
+    if found and os.path.samefile(found, own):
+        return "workbench"
+    return shlex.quote(_from_here(own))
+
+
+def _from_here(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def duration(seconds: float) -> str:
@@ -119,5 +143,5 @@ def follow(training: Followed, *, every_s: float = EVERY_S, write: Callable[[str
             time.sleep(0.1)
         run = getattr(training, "run", None)
         if run is not None:
-            write(f"stopped; nothing is lost. Go on with: workbench resume {shlex.quote(str(run.path))}")
+            write(f"stopped; nothing is lost. Go on with: {resume_command(run.path)}")
         raise
