@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +11,8 @@ from workbench.config import Config
 from workbench.control import Control
 from workbench.run import Run
 from workbench.types import WorkbenchError
-from workbench.views.runs import ask_changes, choose_run
+from workbench.views.panel import Panel
+from workbench.views.runs import ask_changes, begin, choose_run, go_on
 
 CONFIG = Config(steps=5)
 
@@ -70,3 +74,79 @@ def test_live_settings_that_differ_are_asked_for(tmp_path: Path) -> None:
     assert {request.knob: request.new for request in requests} == {"steps": 9, "temperature": 1.2}
     assert all(request.outcome == "pending" and request.source == "notebook" for request in requests)
     assert not ask_changes(run, control, CONFIG)
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The training thread of this process, with steps that do nothing but go by."""
+    from workbench.learning import runner
+
+    def train_in(run: Run, control: Control) -> Any:
+        try:
+            control.report(phase="training")
+            step = run.last_step()
+            while step < control.boundary(step + 1).steps:
+                step += 1
+                run.commit(step, metrics={"reward_mean": 0.1}, knob_events=control.drain_events())
+                run.save_checkpoint(step, lambda folder: (folder / "w").write_text("w"))
+                time.sleep(0.01)
+        finally:
+            run.close()
+
+    monkeypatch.setattr(runner, "train_in", train_in)
+    monkeypatch.setattr(runner, "_current", None)
+    yield runner
+    if runner.current():
+        runner.current().control.stop()
+        wait(lambda: runner.current().done)
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_start_after_every_stop_keeps_what_was_turned_since(runner: Any, tmp_path: Path) -> None:
+    training, _ = begin(Config(steps=100_000, eval_drafts=0), str(tmp_path / "run"), resume=False)
+    panel = Panel(training.run, training.control, restart=lambda: go_on(training))
+    for temperature, tau in ((1.1, 6), (1.2, 7), (1.3, 8)):
+        seen = panel.run.last_step()
+        wait(lambda seen=seen: panel.run.last_step() > seen)
+        panel.control.pause()
+        wait(lambda: panel.control.status == "paused")
+        panel.ask("temperature", temperature)
+        panel.press("step")
+        wait(lambda value=temperature: panel.control.config.temperature == value)
+        panel.ask("tau", tau)  # still pending when the run stops
+        panel.press("stop")
+        wait(lambda: runner.current().done)
+        before = runner.current()
+        panel.press("start")
+        assert runner.current() is not before
+        wait(lambda value=tau: panel.control.config.tau == value)
+        assert panel.control.config.temperature == temperature
+
+
+def test_what_is_edited_while_a_run_goes_on_is_asked_for_or_named(runner: Any, tmp_path: Path) -> None:
+    config = Config(steps=100_000, eval_drafts=0)
+    training, _ = begin(config, str(tmp_path / "run"), resume=False)
+    training.control.request("temperature", 1.3, source="panel")
+    wait(lambda: training.control.config.temperature == 1.3)
+    assert begin(config, resume=True) == (training, f"Run {tmp_path / 'run'} is going on.")
+
+    edited = config.model_copy(update={"steps": 90_000, "loss": "gspo", "seed": 3})
+    again, note = begin(edited, resume=True)
+    assert again is training
+    assert note.endswith(
+        "is going on. From its next step on: steps=90000. "
+        "Not taken, because fixed during a run: seed=3, loss='gspo'; for these stop it and start another."
+    )
+    wait(lambda: training.control.config.steps == 90_000 and training.run.last_step() > 3)
+    _, note = begin(config.model_copy(update={"steps": 1}), resume=True)
+    assert "going on. steps=1 is not accepted: " in note
+    _, note = begin(config, resume=True)
+    assert note.endswith("is going on. From its next step on: steps=100000.")
+    wait(lambda: training.control.config.steps == 100_000)
+    assert training.control.config.temperature == 1.3

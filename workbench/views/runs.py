@@ -17,32 +17,37 @@ if TYPE_CHECKING:
 NEW = "new"
 LOOKED_AT = 50
 """Newest folders below `runs/` among which an unfinished run is looked for."""
+_asked: dict[Path, Config] = {}
+"""What a notebook of this process asked for last, by run folder: a knob turned in the panel is no edit of a cell."""
 
 
 def begin(config: Config, run_dir: str = "", *, resume: bool) -> tuple[Training, str]:
     """(the training of this process, one sentence about it); see `choose_run` for `run_dir` and `resume`.
 
-    A training that goes on is returned as it is, whatever is asked for, and so is one that has finished with equal
-    settings unless `run_dir` is `new`: running a cell again never starts a second run.
+    A training that goes on is returned, whatever is asked for: live settings edited since are requested as knobs, and
+    the sentence names the fixed ones that differ. So is one that has finished with equal settings unless `run_dir` is
+    `new`: running a cell again never starts a second run.
     """
     from workbench.learning.runner import current, start
 
     running = current()
     if running and not running.done:
-        return running, f"Run {running.run.path} is going on."
+        return running, f"Run {running.run.path} is going on.{_ask_edits(running, config)}"
     if running and running.summary and running.run.config == config and run_dir != NEW:
         return running, f'Run {running.run.path} is finished. For a new one set run_dir = "new".'
     path, note = choose_run(config, run_dir, resume=resume)
     _no_progress_bars()
     training = start(config, path)
     ask_changes(training.run, training.control, config)
+    _asked[training.run.path] = config
     return training, note
 
 
 def go_on(training: Training) -> tuple[Run, Control]:
     """Start a stopped run again in its folder, with the requests that were still pending; what the panel needs."""
-    from workbench.learning.runner import start
+    from workbench.learning.runner import current, start
 
+    training = current() or training  # after the first stop and start the caller's is out of date
     again = start(training.control.config, training.run.path)
     for request in training.control.pending():
         again.control.request(request.knob, request.new, source=request.source)
@@ -80,6 +85,21 @@ def ask_changes(run: Run, control: Control, config: Config) -> list[Request]:
     """Request, as knobs, the live settings of `config` that differ from those the run was started with."""
     changed = [name for name in knobs() if getattr(run.config, name) != getattr(config, name)]
     return [control.request(name, getattr(config, name), source="notebook") for name in changed]
+
+
+def _ask_edits(training: Training, config: Config) -> str:
+    """Sentences on what became of the settings edited while a run goes on."""
+    before = _asked.get(training.run.path, training.run.config)
+    _asked[training.run.path] = config
+    edited = [name for name in knobs() if getattr(before, name) != getattr(config, name)]
+    requests = [training.control.request(name, getattr(config, name), source="notebook") for name in edited]
+    asked = ", ".join(f"{request.knob}={request.new}" for request in requests if request.outcome == "pending")
+    said = [f"From its next step on: {asked}."] if asked else []
+    said += [request.reason for request in requests if request.outcome == "refused"]
+    if fixed := _fixed_differences(training.run.config, config):
+        values = ", ".join(f"{name}={getattr(config, name)!r}" for name in fixed)
+        said.append(f"Not taken, because fixed during a run: {values}; for these stop it and start another.")
+    return "".join(f" {sentence}" for sentence in said)
 
 
 def _fixed_differences(one: Config, other: Config) -> list[str]:
