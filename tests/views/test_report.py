@@ -101,3 +101,6 @@ def test_command_writes_whole_files_and_says_why_not(full_run: Run, tmp_path: Pa
         report(tmp_path / "none")
     with pytest.raises(WorkbenchError, match="cannot be written"):
         write_report(full_run, tmp_path / "missing" / "report.html")
+    for folder in (Path(), Path(".."), tmp_path):
+        with pytest.raises(WorkbenchError, match="is a folder: name the report's file"):
+            write_report(full_run, folder)

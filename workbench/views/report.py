@@ -44,6 +44,8 @@ def write_report(run: Run, out: Path | None = None) -> Path:
     Raises WorkbenchError when it cannot be written.
     """
     target = out or run.path / "report.html"
+    if target.is_dir():
+        raise WorkbenchError(f"'{target}' is a folder: name the report's file with --out, for example report.html.")
     aside = target.with_name(f".{target.name}.aside")
     try:
         aside.write_text(render(run), encoding="utf-8")
