@@ -7,6 +7,7 @@ import random
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -108,7 +109,7 @@ def test_an_empty_run_reads_as_empty(run: Run) -> None:
     assert run.states().empty
     assert run.knob_events().empty
     assert "knob" in run.knob_events()
-    assert run.curriculum_events() == []
+    assert list(run.curriculum_events()) == []
     assert run.last_step() == 0
     assert run.latest_checkpoint() is None
 
@@ -119,8 +120,8 @@ def test_events_come_back_equal_and_in_order(run: Run) -> None:
     run.commit(
         2, curriculum_events=[{"event": "Observed", "p": 1 / 3}], knob_events=[{"knob": "tau", "old": 5, "new": 3}]
     )
-    assert run.curriculum_events() == [*first, {"event": "Observed", "p": 1 / 3}]
-    assert run.curriculum_events(since=2) == [{"event": "Observed", "p": 1 / 3}]
+    assert list(run.curriculum_events()) == [*first, {"event": "Observed", "p": 1 / 3}]
+    assert list(run.curriculum_events(since=2)) == [{"event": "Observed", "p": 1 / 3}]
     knobs = run.knob_events()
     assert knobs.loc[0, ["step", "knob", "old", "new"]].tolist() == [2, "tau", 5, 3]
 
@@ -181,7 +182,7 @@ def test_truncate_goes_back_and_keeps_executions(run: Run) -> None:
     assert list(run.metrics()["step"]) == [1, 2, 3, 4]
     assert list(run.states()["step"]) == [1, 2, 3, 4]
     assert run.turns()["step"].max() == 4
-    assert run.curriculum_events()[-1] == {"step": 4}
+    assert list(run.curriculum_events())[-1] == {"step": 4}
     assert run.result("k") == {"v": 1}
     assert run.latest_checkpoint() == (4, run.path / "checkpoints" / "4")
     run.commit(5, groups=[make_group(5)])
@@ -190,6 +191,61 @@ def test_truncate_goes_back_and_keeps_executions(run: Run) -> None:
     run.truncate(0)
     assert run.latest_checkpoint() is None
     assert list((run.path / "checkpoints").iterdir()) == []
+
+
+def turned(knob: str, new: object, outcome: str = "applied") -> dict[str, object]:
+    return {"knob": knob, "new": new, "outcome": outcome}
+
+
+def knobs_of(run: Run) -> list[list[object]]:
+    return run.knob_events()[["step", "knob", "new", "outcome"]].values.tolist()
+
+
+def test_knobs_outlive_going_back_until_they_are_turned_anew(run: Run) -> None:
+    for step in range(1, 5):
+        run.commit(step, knob_events=[turned("tau", step)] if step > 2 else [])
+    run.record_knobs(5, [turned("steps", 4), turned("temperature", math.nan, "refused")])
+    before = knobs_of(run)
+    assert [row[0] for row in before] == [3, 4, 5, 5]
+    run.truncate(2)
+    assert str(knobs_of(run)) == str(before)
+    run.commit(3, knob_events=[turned("tau", 9, "refused")])
+    assert len(knobs_of(run)) == 5, "a request that is refused replaces nothing"
+    run.record_knobs(4, [turned("tau", 7)])
+    run.commit(5, knob_events=[turned("steps", 8)])
+    assert [row[:3] for row in knobs_of(run) if row[3] == "applied"] == [
+        [3, "tau", 3],
+        [4, "tau", 4],
+        [5, "steps", 4],
+        [4, "tau", 7],
+        [5, "steps", 8],
+    ]
+    run.truncate(2)
+    run.commit(3, knob_events=[turned("steps", 6)])
+    assert [row[:2] for row in knobs_of(run) if row[1] == "steps"] == [[3, "steps"]]
+
+
+@pytest.mark.parametrize("end", ["truncate", "commit", "record_knobs"])
+def test_a_run_that_goes_on_is_not_at_its_end(run: Run, end: str) -> None:
+    run.commit(1)
+    for key in ("summary", "drafts before training", "drafts after step 1", "drafts after step 12"):
+        run.set_meta(key, {"steps": 1})
+    {
+        "truncate": lambda: run.truncate(1),
+        "commit": lambda: run.commit(2),
+        "record_knobs": lambda: run.record_knobs(2, [turned("steps", 9)]),
+    }[end]()
+    assert run.meta("summary") is None
+    assert run.meta("drafts before training") == run.meta("drafts after step 1") == {"steps": 1}
+    assert (run.meta("drafts after step 12") is None) == (end == "truncate")
+
+
+def test_turns_can_be_read_in_part(run: Run) -> None:
+    run.commit(1, groups=[make_group(1)])
+    assert list(run.turns(columns=["reward", "step"]).columns) == ["reward", "step"]
+    assert run.turns(columns=["text"])["text"].tolist() == run.turns()["text"].tolist()
+    with pytest.raises(ValueError, match="turns have no column 'rewards'"):
+        run.turns(columns=["rewards"])
 
 
 # --- checkpoints
@@ -299,6 +355,22 @@ def test_readers_read_while_a_writer_writes(run: Run) -> None:
     assert len(seen) > 2
     assert reader.last_step() == 40
     assert all(run.result(f"{name}{n}") == {"n": n} for name in "ab" for n in range(40))
+
+
+def test_one_failed_read_does_not_freeze_the_next(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, connect = Run(run.path), database.connect
+    run.commit(1)
+
+    def fail(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    for broken in (reader, run):
+        monkeypatch.setattr(database, "connect", fail)
+        with pytest.raises(WorkbenchError, match="cannot be read"):
+            broken.last_step()
+        monkeypatch.setattr(database, "connect", connect)
+        run.commit(run.last_step() + 1)
+        assert broken.last_step() == run.last_step()
 
 
 def test_a_reader_cannot_write(run: Run) -> None:
@@ -440,9 +512,21 @@ def test_a_run_with_an_open_wal_is_read_from_a_read_only_folder(public: Path, ru
     for name in ("config.json", "run.sqlite", "run.sqlite-wal"):
         shutil.copyfile(run.path / name, copy / name)
     copy.chmod(0o555)
-    call = f"run = Run('{copy}'); print(len(run.metrics()), run.last_step())"
-    done = in_subprocess(UNPRIVILEGED.format(call=call))
-    assert done.stdout == "1 1\n", done.stderr
+    call = (
+        f"run = Run('{copy}'); print(len(run.metrics()), run.last_step(), flush=True); input(); print(run.last_step())"
+    )
+    program = [sys.executable, "-c", UNPRIVILEGED.format(call=call)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stdin is not None
+        assert reader.stdout.readline() == "1 1\n"
+        run.commit(2, metrics={"m": 2})
+        copy.chmod(0o755)
+        shutil.copyfile(run.path / "run.sqlite-wal", copy / "run.sqlite-wal")
+        copy.chmod(0o555)
+        reader.stdin.write("\n")
+        reader.stdin.flush()
+        assert reader.stdout.readline() == "2\n", "what is read again is read as it is by now"
 
 
 # --- full disks and kills
@@ -470,7 +554,7 @@ def check_whole(run: Run, last: int) -> None:
     frame = run.metrics()
     assert list(frame["step"]) == list(range(1, last + 1))
     assert frame.notna().all().all()
-    assert len(run.curriculum_events()) == last
+    assert len(list(run.curriculum_events())) == last
 
 
 def test_a_full_disk_stops_with_a_sentence_and_keeps_what_was_there(run: Run) -> None:
@@ -499,13 +583,14 @@ def test_a_full_file_system_stops_with_a_sentence(tmp_path: Path) -> None:
         done = in_subprocess(FILL.format(path=str(disk / "run"), limit="", extra=extra))
         sentence, steps = done.stdout.splitlines()
         assert "the disk is full or failing" in sentence, done.stderr
+        assert f"run `workbench resume {disk / 'run'}`" in sentence
         last = int(steps.split()[0])
         reader = Run(disk / "run")
         check_whole(reader, last)
         latest = reader.latest_checkpoint()
         assert latest is not None
         assert (latest[1] / "w").stat().st_size == 100_000
-        with pytest.raises(WorkbenchError, match="cannot be written"):
+        with pytest.raises(WorkbenchError, match=r"cannot be written any more.*free some space and start it again"):
             Run.create(disk / "second", make_config(), {"filler": "x" * 3_000_000})
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
@@ -550,7 +635,7 @@ def test_kill_at_any_moment_loses_nothing_committed(run: Run) -> None:
         assert step >= reached
         assert reader.last_step() in (step, step + 1)
         assert reader.metrics()["m"].tolist() == list(range(1, reader.last_step() + 1))
-        assert len(reader.curriculum_events()) == 2 * reader.last_step()
+        assert len(list(reader.curriculum_events())) == 2 * reader.last_step()
         assert all(reader.result(str(n)) == {"step": n} for n in range(1, step + 1))
         if latest:
             assert all((latest[1] / str(n)).read_text() == str(step) * 1000 for n in range(5))

@@ -11,7 +11,7 @@ import base64
 import json
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ FORMAT = 1
 TEXT_CAP = 65_536
 """Characters kept of a stream or a completion; scripts and states are kept whole, since a resume reads them back."""
 
-STEP_TABLES = ("steps", "metrics", "states", "groups", "turns", "curriculum", "knobs")
+STEP_TABLES = ("steps", "metrics", "states", "groups", "turns", "curriculum")
+"""What going back to a step cuts. Knobs stay: the steps that are run again turn them again (`insert_knobs`)."""
 
 SCHEMA = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -220,6 +221,16 @@ def insert(
     if rows:
         marks = ", ".join("?" * len(rows[0]))
         connection.executemany(f"INSERT OR {again} INTO {table} VALUES ({marks})", rows)
+
+
+def insert_knobs(connection: sqlite3.Connection, step: int, events: Sequence[Mapping[str, Any]]) -> None:
+    """Requests for knobs settled at `step`. One that is applied takes the place of what the run, before it went back,
+    did with the same knob in later steps."""
+    applied = {event["knob"] for event in events if event.get("outcome") == "applied"}
+    later = connection.execute("SELECT seq, event FROM knobs WHERE step > ?", (step,)).fetchall()
+    gone = [(seq,) for seq, event in later if load(event).get("knob") in applied]
+    connection.executemany("DELETE FROM knobs WHERE seq = ?", gone)
+    insert(connection, "knobs", [(None, step, dump(dict(event))) for event in events])
 
 
 def insert_groups(connection: sqlite3.Connection, step: int, groups: Sequence[Group]) -> None:

@@ -1,15 +1,20 @@
-"""What a run folder needs of the file system: a lock, files that are whole or absent, checkpoints, no network mount."""
+"""What a run folder needs of the file system: a lock, config.json, files whole or absent, checkpoints, no network."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from workbench.config import Config, make_config
+from workbench.database import FORMAT, dump
 from workbench.types import WorkbenchError
 
 NETWORK_TYPES = frozenset(
@@ -18,6 +23,9 @@ NETWORK_TYPES = frozenset(
     "fuse.blobfuse".split()
 )
 """File system types on which SQLite's WAL is not safe: they share no memory between machines."""
+
+
+_OURS = frozenset({"lock", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "checkpoints", ".config.json.aside"})
 
 
 def filesystem_type(path: Path, mounts: str) -> str:
@@ -58,13 +66,75 @@ def writing(path: Path, error: Exception) -> WorkbenchError:
         or "disk i/o" in text
         or "no space" in text
     ):
+        there = os.path.exists(path / "config.json")  # written last, when a run is created
+        again = f"run `workbench resume {path}`; what was recorded before is kept" if there else "start it again"
         return WorkbenchError(
-            f"'{path}' cannot be written any more, the disk is full or failing ({error}): "
-            f"free some space and run `workbench resume {path}`; what was recorded before is kept."
+            f"'{path}' cannot be written any more, the disk is full or failing ({error}): free some space and {again}."
         )
     if number in (errno.EACCES, errno.EPERM, errno.EROFS) or "readonly" in text or "unable to open" in text:
         return WorkbenchError(f"'{path}' cannot be written ({error}): choose a folder you may write, --run DIR.")
     return WorkbenchError(f"'{path}' cannot be written ({error}): mend this or choose another folder, --run DIR.")
+
+
+def refuse_taken(path: Path) -> None:
+    """Raise WorkbenchError unless a new run may be made here: no folder yet, an empty one, or a half-made run."""
+    if os.path.isfile(path):
+        raise WorkbenchError(f"'{path}' is a file: a run needs a folder, choose another, --run DIR.")
+    try:
+        names = {child.name for child in path.iterdir()} if os.path.exists(path) else set()
+    except OSError as error:
+        raise writing(path, error) from None
+    if "config.json" in names:
+        raise WorkbenchError(
+            f"'{path}' already holds a run: go on with `workbench resume {path}`, or choose another folder."
+        )
+    if foreign := sorted(names - _OURS):
+        raise WorkbenchError(
+            f"'{path}' is not empty (it holds '{foreign[0]}'): a new run needs an empty or new folder."
+        )
+
+
+def write_config(path: Path, config: Config, environment: Mapping[str, Any], created: str) -> None:
+    """Write config.json, whole or not at all. Raises OSError where the disk does."""
+    content = {
+        "format": FORMAT,
+        "workbench": version("workbench"),
+        "created": created,
+        "config": config.model_dump(),
+        "environment": json.loads(dump(dict(environment))),
+    }
+    write_file(path / "config.json", json.dumps(content, indent=2) + "\n")
+
+
+def check_format(path: Path, found: Any) -> None:
+    """Raise WorkbenchError for a run of another format than ours."""
+    if found != FORMAT:
+        raise WorkbenchError(
+            f"'{path}' is a run of format {found}, and this workbench reads format {FORMAT}: "
+            "use the version of the workbench named in its config.json, or start a new run."
+        )
+
+
+def read_config(path: Path) -> tuple[Config, dict[str, Any], str]:
+    """(settings at the start, machine and versions, time of creation) of a run; WorkbenchError where there is none."""
+    file = path / "config.json"
+    if os.path.isfile(path):
+        raise WorkbenchError(f"'{path}' is a file: expected the folder of a run.")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        found = content["format"]
+    except FileNotFoundError:
+        what = "has no config.json" if os.path.exists(path) else "does not exist"
+        raise WorkbenchError(f"'{path}' is no run, it {what}: expected a folder made by `workbench train`.") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise WorkbenchError(f"'{file}' cannot be read ({error}): expected the file that the run wrote.") from None
+    except OSError as error:
+        raise WorkbenchError(f"'{file}' cannot be read ({error}): make it readable.") from None
+    check_format(path, found)
+    try:
+        return make_config(content["config"]), dict(content["environment"]), str(content["created"])
+    except (WorkbenchError, KeyError, TypeError, ValueError) as error:
+        raise WorkbenchError(f"'{file}' does not fit this version of the workbench: {error}") from None
 
 
 class Lock:

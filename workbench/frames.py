@@ -35,9 +35,17 @@ def metrics(connection: sqlite3.Connection, since: int) -> pd.DataFrame:
     return pd.concat([frame, pd.DataFrame(columns, index=frame.index, dtype=float)], axis=1)
 
 
-def turns(connection: sqlite3.Connection, step: int | None, tokens: bool) -> pd.DataFrame:
-    """One row per turn, columns TURN_COLUMNS; ids and log-probabilities only with `tokens`."""
-    columns = [c for c in TURN_COLUMNS if tokens or c not in ("token_ids", "sampler_logprobs")]
+def turns(
+    connection: sqlite3.Connection, step: int | None, tokens: bool, columns: Sequence[str] | None
+) -> pd.DataFrame:
+    """One row per turn, with `columns` (None: TURN_COLUMNS, ids and log-probabilities only with `tokens`).
+
+    Raises ValueError for a column that turns do not have.
+    """
+    if columns is None:
+        columns = [c for c in TURN_COLUMNS if tokens or c not in ("token_ids", "sampler_logprobs")]
+    if unknown := [name for name in columns if name not in TURN_COLUMNS]:
+        raise ValueError(f"turns have no column {unknown[0]!r}: they have {', '.join(TURN_COLUMNS)}")
     where, values = ("", ()) if step is None else ("WHERE step = ?", (step,))
     query = f"SELECT {', '.join(columns)} FROM turns {where} ORDER BY step, position, member"
     return _frame(columns, connection.execute(query, values))

@@ -20,21 +20,27 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from workbench import database, frames
-from workbench.config import ROOT, Config, make_config
-from workbench.database import FORMAT, STEP_TABLES, dump, load
-from workbench.folder import Checkpoints, Lock, refuse_network, write_file, writing
+from workbench.config import ROOT, Config
+from workbench.database import STEP_TABLES, dump, load
+from workbench.folder import (
+    Checkpoints,
+    Lock,
+    check_format,
+    read_config,
+    refuse_network,
+    refuse_taken,
+    write_config,
+    writing,
+)
 from workbench.types import Group, State, WorkbenchError
 
 KEPT_CHECKPOINTS = 2
-
-_OURS = frozenset({"lock", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "checkpoints", ".config.json.aside"})
 
 
 def new_path(config: Config, root: Path = ROOT / "runs") -> Path:
@@ -61,16 +67,17 @@ class Run:
         self._checkpoint_mutex = threading.RLock()  # results of executions are stored while a checkpoint is written
         self._checkpoints = Checkpoints(self.path)
         self._copy: tempfile.TemporaryDirectory[str] | None = None
-        self.config, self.environment, self.created = _read_config(self.path)
+        self._copied: object = None
+        self.config, self.environment, self.created = read_config(self.path)
         with self._read() as connection:
             found = connection.execute("PRAGMA user_version").fetchone()[0]
-        _check_format(self.path, found)
+        check_format(self.path, found)
 
     @classmethod
     def create(cls, path: Path | str, config: Config, environment: Mapping[str, Any]) -> Run:
         """A new run in a folder that does not exist yet or is empty."""
         path = Path(path)
-        _refuse_taken(path)
+        refuse_taken(path)
         refuse_network(path.absolute())
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -78,12 +85,12 @@ class Run:
         except OSError as error:
             raise writing(path, error) from None
         try:
-            _refuse_taken(path)  # once more, now that no other process can be creating here
+            refuse_taken(path)  # once more, now that no other process can be creating here
             for name in ("run.sqlite", "run.sqlite-wal", "run.sqlite-shm"):
                 (path / name).unlink(missing_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
             database.create(path / "run.sqlite")
-            _write_config(path, config, environment, datetime.now().astimezone().isoformat(timespec="seconds"))
+            write_config(path, config, environment, datetime.now().astimezone().isoformat(timespec="seconds"))
         except (OSError, sqlite3.Error) as error:
             lock.release()
             raise writing(path, error) from None
@@ -98,7 +105,7 @@ class Run:
         path = Path(path)
         if readonly:
             return cls(path)
-        _read_config(path)
+        read_config(path)
         refuse_network(path.absolute())
         try:
             lock = Lock(path)
@@ -173,7 +180,7 @@ class Run:
         knob_events: Sequence[Mapping[str, Any]] = (),
         states: Sequence[State] = (),
     ) -> None:
-        """Record one whole step in one transaction, on the disk when this returns.
+        """Record one whole step in one transaction, on the disk when this returns; the run is then not at its end.
 
         Steps come in rising order (ValueError otherwise). Events are JSON-like dicts and come back equal; `states` are
         further states to keep, beside those of the groups.
@@ -187,11 +194,23 @@ class Run:
             database.insert(connection, "metrics", numbers)
             database.insert_groups(connection, step, groups)
             database.insert(connection, "states", [database.state_row(step, s) for s in states], again="IGNORE")
-            for table, events in (("curriculum", curriculum_events), ("knobs", knob_events)):
-                database.insert(connection, table, [(None, step, dump(dict(event))) for event in events])
+            events = [(None, step, dump(dict(event))) for event in curriculum_events]
+            database.insert(connection, "curriculum", events)
+            database.insert_knobs(connection, step, knob_events)
+            connection.execute("DELETE FROM meta WHERE key = 'summary'")
+
+    def record_knobs(self, step: int, events: Sequence[Mapping[str, Any]]) -> None:
+        """Keep requests for knobs that hold from `step` on, though no step is committed with them yet."""
+        if events:
+            with self._transaction(durable=True) as connection:
+                database.insert_knobs(connection, step, events)
+                connection.execute("DELETE FROM meta WHERE key = 'summary'")
 
     def truncate(self, step: int) -> None:
-        """Drop what was recorded after `step`, checkpoints included; stored executions stay."""
+        """Drop what was recorded after `step`, checkpoints and measurements included.
+
+        Stored executions stay, and so do the knobs turned: the steps that are run again turn them again.
+        """
         with self._checkpoint_mutex:
             try:
                 self._checkpoints.truncate(step)
@@ -200,6 +219,9 @@ class Run:
             with self._transaction(durable=True) as connection:
                 for table in STEP_TABLES:
                     connection.execute(f"DELETE FROM {table} WHERE step > ?", (step,))
+                measured = connection.execute("SELECT key FROM meta WHERE key LIKE 'drafts after step %'").fetchall()
+                gone = [(key,) for (key,) in measured if int(key.rpartition(" ")[2]) > step]
+                connection.executemany("DELETE FROM meta WHERE key = ?", [("summary",), *gone])
 
     def store_result(self, key: str, result: Mapping[str, Any]) -> None:
         """Keep the result of an execution, committed at once; of two results for one key the first stays."""
@@ -217,7 +239,7 @@ class Run:
         with self._mutex:
             self._require_writer()
             try:
-                _write_config(self.path, self.config, environment, self.created)
+                write_config(self.path, self.config, environment, self.created)
             except OSError as error:
                 raise writing(self.path, error) from None
             self.environment = json.loads(dump(dict(environment)))
@@ -248,39 +270,48 @@ class Run:
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
-        source = Path(self._copy.name) / "run.sqlite" if self._copy else self.path / "run.sqlite"
         connection: sqlite3.Connection | None = None
         try:
-            connection = self._connect_reader(source)
+            connection = self._connect_reader()
             connection.row_factory = sqlite3.Row
             yield connection
         except sqlite3.DatabaseError as error:
             raise WorkbenchError(
-                f"'{source}' cannot be read ({error}): the file is damaged or in use; restore it from a copy."
+                f"'{self.path / 'run.sqlite'}' cannot be read ({error}): the file is damaged or in use; try again, or "
+                "restore it from a copy."
             ) from None
         finally:
             if connection is not None:
                 connection.close()
 
-    def _connect_reader(self, source: Path) -> sqlite3.Connection:
+    def _connect_reader(self) -> sqlite3.Connection:
+        source = self.path / "run.sqlite"
         connection: sqlite3.Connection | None = None
         try:
             connection = database.connect(source, readonly=True)
             connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
             return connection
-        except sqlite3.OperationalError as error:
-            # WAL needs a writable -shm file: on a read-only disk a private copy is read.
+        except sqlite3.OperationalError:
             if connection is not None:
                 connection.close()
-            if not source.exists() or "locked" in str(error):
+            parts = [file for file in (source, source.with_name("run.sqlite-wal")) if file.exists()]
+            closed = not all(os.access(path, os.W_OK) for path in (self.path, *parts))
+            if not parts or self._writer is not None or not closed:
                 raise
-            with self._mutex:
-                if self._copy is None:
-                    self._copy = tempfile.TemporaryDirectory(prefix="workbench-run-")
-                    for name in ("run.sqlite", "run.sqlite-wal"):
-                        if (self.path / name).exists():
-                            shutil.copyfile(self.path / name, Path(self._copy.name) / name)
-            return database.connect(Path(self._copy.name) / "run.sqlite", readonly=False)
+            return database.connect(self._private_copy(parts), readonly=False)
+
+    def _private_copy(self, parts: Sequence[Path]) -> Path:
+        """WAL needs a writable -shm file: what may only be read is copied, and copied again when it has changed."""
+        with self._mutex:
+            found = [(file.stat().st_mtime_ns, file.stat().st_size) for file in parts]
+            if self._copy is None or found != self._copied:
+                if self._copy is not None:
+                    self._copy.cleanup()
+                self._copy = tempfile.TemporaryDirectory(prefix="workbench-run-")
+                for file in parts:
+                    shutil.copyfile(file, Path(self._copy.name) / file.name)
+                self._copied = found
+            return Path(self._copy.name) / "run.sqlite"
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         with self._read() as connection:
@@ -308,13 +339,15 @@ class Run:
         with self._read() as connection:
             return frames.metrics(connection, since)
 
-    def turns(self, step: int | None = None, *, tokens: bool = False) -> pd.DataFrame:
-        """One row per turn (of one step, or all), in order; `components` are dicts.
+    def turns(
+        self, step: int | None = None, *, tokens: bool = False, columns: Sequence[str] | None = None
+    ) -> pd.DataFrame:
+        """One row per turn (of one step, or all), in order, with all columns or only `columns`; `components` are dicts.
 
         With `tokens`, `token_ids` and `sampler_logprobs` (nats) are there as tuples too.
         """
         with self._read() as connection:
-            return frames.turns(connection, step, tokens)
+            return frames.turns(connection, step, tokens, columns)
 
     def groups(self, step: int) -> list[Group]:
         """The groups of one step as they were committed (streams and texts longer than 65,536 characters are cut)."""
@@ -326,69 +359,14 @@ class Run:
         with self._read() as connection:
             return frames.states(connection)
 
-    def curriculum_events(self, since: int = 0) -> list[dict[str, Any]]:
-        """The buffer's and sampler's events of the steps from `since` on, in order, equal to those committed."""
-        rows = self._rows("SELECT event FROM curriculum WHERE step >= ? ORDER BY seq", since)
-        return [load(row["event"]) for row in rows]
+    def curriculum_events(self, since: int = 0) -> Iterator[dict[str, Any]]:
+        """The buffer's and sampler's events of the steps from `since` on, in order, equal to those committed; they are
+        read one by one, for a long run has many."""
+        with self._read() as connection:
+            rows = connection.execute("SELECT event FROM curriculum WHERE step >= ? ORDER BY seq", (since,))
+            yield from (load(row["event"]) for row in rows)
 
     def knob_events(self) -> pd.DataFrame:
         """One row per request for a knob, in order: step, at, knob, old, new, source, outcome, reason."""
         with self._read() as connection:
             return frames.knob_events(connection)
-
-
-def _refuse_taken(path: Path) -> None:
-    if os.path.isfile(path):
-        raise WorkbenchError(f"'{path}' is a file: a run needs a folder, choose another, --run DIR.")
-    try:
-        names = {child.name for child in path.iterdir()} if os.path.exists(path) else set()
-    except OSError as error:
-        raise writing(path, error) from None
-    if "config.json" in names:
-        raise WorkbenchError(
-            f"'{path}' already holds a run: go on with `workbench resume {path}`, or choose another folder."
-        )
-    if foreign := sorted(names - _OURS):
-        raise WorkbenchError(
-            f"'{path}' is not empty (it holds '{foreign[0]}'): a new run needs an empty or new folder."
-        )
-
-
-def _write_config(path: Path, config: Config, environment: Mapping[str, Any], created: str) -> None:
-    content = {
-        "format": FORMAT,
-        "workbench": version("workbench"),
-        "created": created,
-        "config": config.model_dump(),
-        "environment": json.loads(dump(dict(environment))),
-    }
-    write_file(path / "config.json", json.dumps(content, indent=2) + "\n")
-
-
-def _check_format(path: Path, found: Any) -> None:
-    if found != FORMAT:
-        raise WorkbenchError(
-            f"'{path}' is a run of format {found}, and this workbench reads format {FORMAT}: "
-            "use the version of the workbench named in its config.json, or start a new run."
-        )
-
-
-def _read_config(path: Path) -> tuple[Config, dict[str, Any], str]:
-    file = path / "config.json"
-    if os.path.isfile(path):
-        raise WorkbenchError(f"'{path}' is a file: expected the folder of a run.")
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        found = content["format"]
-    except FileNotFoundError:
-        what = "has no config.json" if os.path.exists(path) else "does not exist"
-        raise WorkbenchError(f"'{path}' is no run, it {what}: expected a folder made by `workbench train`.") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise WorkbenchError(f"'{file}' cannot be read ({error}): expected the file that the run wrote.") from None
-    except OSError as error:
-        raise WorkbenchError(f"'{file}' cannot be read ({error}): make it readable.") from None
-    _check_format(path, found)
-    try:
-        return make_config(content["config"]), dict(content["environment"]), str(content["created"])
-    except (WorkbenchError, KeyError, TypeError, ValueError) as error:
-        raise WorkbenchError(f"'{file}' does not fit this version of the workbench: {error}") from None

@@ -105,7 +105,7 @@ def assert_same(one: Path, other: Path) -> None:
     pd.testing.assert_frame_equal(_timeless(a.metrics()), _timeless(b.metrics()), check_exact=True)
     pd.testing.assert_frame_equal(_timeless(a.turns(tokens=True)), _timeless(b.turns(tokens=True)), check_exact=True)
     pd.testing.assert_frame_equal(a.states(), b.states(), check_exact=True)
-    assert a.curriculum_events() == b.curriculum_events()
+    assert list(a.curriculum_events()) == list(b.curriculum_events())
     first, second = a.latest_checkpoint(), b.latest_checkpoint()
     assert first is not None
     assert second is not None
