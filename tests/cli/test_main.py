@@ -53,6 +53,8 @@ def test_a_wrong_command_line_is_one_line_and_status_2(
         (["resume", "runs/none"], "'runs/none' is no run, it does not exist"),
         (["report", "runs/none"], "'runs/none' is no run, it does not exist"),
         (["notebook", "04_training", "-p", "steps"], "-p steps has no value"),
+        (["notebook", "04_training", "-psteps"], "-p steps has no value: expected -p key value, for example -p steps"),
+        (["notebook", "04_training", "-psteps=1", "-p", "steps", "2"], "-p steps is given twice, last with '2'"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_status_1(

@@ -80,6 +80,17 @@ def test_bad_parameter_leaves_no_output(book: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("out", ["folder", "link"])
+def test_a_notebook_is_never_its_own_output(tmp_path: Path, out: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    book = write(tmp_path / "folder" / "book.ipynb", "print('mine')")
+    before = book.read_bytes()
+    with pytest.raises(WorkbenchError, match=r"is the folder of book\.ipynb itself: choose another"):
+        run(str(book), {}, tmp_path / out, terminal=io.StringIO())
+    assert book.read_bytes() == before
+
+
 @pytest.mark.parametrize("given", [["-p", "stepz", "5"], ["-p", "steps", "five"], ["-p", "preset", "smok"]])
 def test_plain_papermill_fails_too(book: Path, tmp_path: Path, given: list[str]) -> None:
     command = [sys.executable, "-m", "papermill", str(book), str(tmp_path / "plain.ipynb"), "-k", "python3", *given]
@@ -131,20 +142,14 @@ def test_signs_of_life_in_a_silent_cell(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_reaches_the_kernel(tmp_path: Path, number: signal.Signals) -> None:
-    """The cell sees KeyboardInterrupt and can end in order; the executed notebook is kept; the exit is an error."""
+    """The cell sees KeyboardInterrupt and can end in order; the executed notebook is kept; the status is 128 + n."""
     cell = (
         "import time\ntry:\n    print('waiting', flush=True)\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n    print('stopped in order', flush=True)\n    raise"
     )
     book = write(tmp_path / "book.ipynb", cell, "print('never')")
-    code = (
-        "import sys; from pathlib import Path; from workbench.cli.notebook import run\n"
-        "from workbench.types import WorkbenchError\n"
-        "try:\n    run(sys.argv[1], {}, Path(sys.argv[2]))\n"
-        "except WorkbenchError as error:\n    sys.exit(str(error))"
-    )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(book), str(tmp_path / "out")],
+        [sys.executable, "-m", "workbench", "notebook", str(book), "--out", str(tmp_path / "out")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -159,7 +164,7 @@ def test_ctrl_c_reaches_the_kernel(tmp_path: Path, number: signal.Signals) -> No
             break
     process.send_signal(number)
     rest, errors = process.communicate(timeout=45)
-    assert process.returncode != 0
+    assert process.returncode == 128 + number, errors
     assert "stopped in order" in rest
     assert "Interrupted" in errors
     assert "stopped in order" in outputs(tmp_path / "out" / "book.ipynb")

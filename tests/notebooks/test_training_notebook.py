@@ -120,7 +120,7 @@ def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
             break
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=60)
-    assert process.returncode != 0
+    assert process.returncode == 130
     assert f"Go on with: {resume_command(tmp_path / 'run')}" in rest
     assert "Interrupted" in errors
     with Run.open(tmp_path / "run") as run:

@@ -13,6 +13,14 @@ from workbench.config import ROOT, Config, knobs, make_config, parse_settings
 from workbench.types import WorkbenchError
 
 
+class Interrupted(WorkbenchError):
+    """What the command waited for was ended by signal `number`: exit status 128 + number."""
+
+    def __init__(self, sentence: str, number: int) -> None:
+        super().__init__(sentence)
+        self.number = number
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object in one line on stdout; numbers that JSON lacks are null."""
     print(json.dumps(_finite(value), default=str), flush=True)

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.common import find_run, print_json, read_settings, settings_help
+from workbench.cli.common import Interrupted, find_run, print_json, read_settings, settings_help
 from workbench.config import ROOT
 from workbench.types import WorkbenchError
 
@@ -56,9 +56,9 @@ def notebook(
     out: Annotated[Path, typer.Option(help="Folder for the executed notebook.")] = Path("out"),
 ) -> None:
     """Run a notebook in batch, with the names and types of its parameters checked."""
-    from workbench.cli.notebook import run
+    from workbench.cli.notebook import run, split_parameters
 
-    run(name, dict(pair.split("=", 1) for pair in parameter or []), out)
+    run(name, split_parameters(parameter or []), out)
 
 
 @app.command(epilog=settings_help())
@@ -270,6 +270,8 @@ def run_command(arguments: list[str]) -> int:
         return _tell("Interrupted.", status=130)
     except Terminated:
         return _tell("Terminated.", status=143)
+    except Interrupted as error:
+        return _tell(str(error), status=128 + error.number)
     except WorkbenchError as error:
         return _tell(str(error))
     except BrokenPipeError:  # the reader of our output has left, as `head` does
@@ -301,8 +303,6 @@ def join_parameters(arguments: list[str]) -> list[str]:
         joined.append(word)
         if word == "-p" and (name := next(rest, None)) is not None:
             value = None if "=" in name else next(rest, None)
-            if "=" not in name and value is None:
-                raise WorkbenchError(f"-p {name} has no value: expected -p key value, for example -p steps 20.")
             joined.append(name if value is None else f"{name}={value}")
     return joined
 

@@ -12,11 +12,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from workbench.cli.common import Interrupted
 from workbench.config import ROOT
 from workbench.types import WorkbenchError
 from workbench.views.parameters import parse, unknown
@@ -34,18 +35,21 @@ def run(name_or_path: str, parameters: Mapping[str, str], out: Path, *, terminal
     """Execute a notebook with papermill in the caller's working directory; return the executed copy in folder `out`.
 
     `parameters` are texts from the command line, read as the types that the notebook declares. Raises WorkbenchError,
-    in one sentence, for an unknown notebook or parameter, a wrong type, an error in a cell, a kernel that died, and
-    Ctrl-C (SIGTERM too), which interrupts the running cell; the second one kills the kernel.
+    in one sentence, for an unknown notebook or parameter, a wrong type, the notebook's own folder as `out`, an error in
+    a cell, and a kernel that died; Interrupted at Ctrl-C (SIGTERM too), which interrupts the running cell; the second
+    one kills the kernel.
     """
     source = find(name_or_path)
     values = typed_parameters(source, parameters)
+    target = out / source.name
+    if target.exists() and target.samefile(source):
+        raise WorkbenchError(f"'{out}' is the folder of {source.name} itself: choose another folder with --out.")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WorkbenchError(
             f"'{out}' cannot be written ({error.strerror}): choose another folder with --out."
         ) from None
-    target = out / source.name
     terminal = terminal or sys.stdout
     print(f"running {source} → {target}", file=terminal, flush=True)
     call = _Call(source, target, values, terminal)
@@ -54,6 +58,19 @@ def run(name_or_path: str, parameters: Mapping[str, str], out: Path, *, terminal
     finally:
         tidy(target)
     return target
+
+
+def split_parameters(pairs: Iterable[str]) -> dict[str, str]:
+    """`["steps=20"]` → `{"steps": "20"}`. Raises WorkbenchError for one without a value, and for one given twice."""
+    values: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise WorkbenchError(f"-p {name} has no value: expected -p key value, for example -p steps 20.")
+        if name in values:
+            raise WorkbenchError(f"-p {name} is given twice, last with '{value}': leave one of them out.")
+        values[name] = value
+    return values
 
 
 def find(name_or_path: str) -> Path:
@@ -93,7 +110,7 @@ class _Call:
     def __init__(self, source: Path, target: Path, values: Mapping[str, Any], terminal: TextIO) -> None:
         self.source, self.target, self.values, self.terminal = source, target, values, terminal
         self.manager: Any = None
-        self.interrupts = 0
+        self.signals: list[int] = []
         self.started = self.last_output = time.monotonic()
         self.cell = 0
 
@@ -133,7 +150,7 @@ class _Call:
                 f"the cells before it are in {self.target}."
             ) from None
         except KeyboardInterrupt:
-            self.interrupts += 1
+            self.signals.append(signal.SIGINT)
             self._raise_interrupt()
 
     def _manager_class(self) -> type:
@@ -156,16 +173,16 @@ class _Call:
         loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, self._on_signal)
+                loop.add_signal_handler(number, self._on_signal, number)
 
-    def _on_signal(self) -> None:
-        self.interrupts += 1
-        action = self.manager.interrupt_kernel() if self.interrupts == 1 else self.manager.shutdown_kernel(now=True)
+    def _on_signal(self, number: int) -> None:
+        self.signals.append(number)
+        action = self.manager.interrupt_kernel() if len(self.signals) == 1 else self.manager.shutdown_kernel(now=True)
         self._pending = asyncio.ensure_future(action)
 
     def _raise_interrupt(self) -> None:
-        if self.interrupts:
-            raise WorkbenchError(f"Interrupted: what ran until then is in {self.target}.")
+        if self.signals:
+            raise Interrupted(f"Interrupted: what ran until then is in {self.target}.", self.signals[0])
 
     # papermill writes the kernel's streams here
     def write(self, text: str) -> int:
