@@ -81,6 +81,28 @@ def test_a_refused_table_leaves_the_old_task_alone(copied: Path, table, blueprin
     assert _bytes(copied) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "removed", "why"),
+    [("notes.txt", None, "holds 'notes.txt'"), ("public/mine.csv", "config.yaml", "holds no config.yaml")],
+)
+def test_a_folder_of_other_things_is_not_replaced(
+    copied: Path, table, blueprint, name: str, removed: str | None, why: str
+) -> None:
+    (copied / name).write_text("of the user")
+    if removed:
+        (copied / removed).unlink()
+    with pytest.raises(WorkbenchError, match=f"{copied}' {why}, so it is no task folder to be replaced: choose a new"):
+        build_task(blueprint("rmse"), table("rmse"), copied, entries=10)
+    assert (copied / name).read_text() == "of the user"
+    with pytest.raises(WorkbenchError, match="is a file, so it is no task folder"):
+        build_task(blueprint("rmse"), table("rmse"), copied / name, entries=10)
+
+
+def test_an_empty_folder_is_filled(table, blueprint, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    assert build_task(blueprint("rmse"), table("rmse"), tmp_path / "mine", entries=10).id == "mine"
+
+
 def test_the_embedded_boards_pass_the_gates_of_a_good_board() -> None:
     """Room between places, no large block of ties, and skill that shows beyond the noise of the test rows."""
     for task in load_tasks("all"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.tasks.catalog import load_tasks
+from workbench.tasks.catalog import TASKS_DIR, load_tasks
 from workbench.tasks.check import PROOFS, check_task
 from workbench.tasks.mle import MleTask, answers, load_task
 from workbench.types import WorkbenchError
@@ -83,6 +84,13 @@ def test_a_broken_folder_is_one_sentence_with_its_path(copied: Path, change: Cha
     assert sentence in str(refused.value)
     assert str(copied) in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_classes_of_a_number_task_must_be_a_list_too(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(TASKS_DIR / "used-cars", tmp_path / "cars"))
+    edit(CONFIG, "classes: []", "classes: 5")(folder)
+    with pytest.raises(WorkbenchError, match=r"classes=5 in .*: expected a list of the labels"):
+        load_task(folder)
 
 
 def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:

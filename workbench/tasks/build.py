@@ -69,8 +69,10 @@ def build_task(
     """Write a task folder for `table` (features and the column `blueprint.train_target`) and load it.
 
     `groups`: rows of one group never straddle train and test. `entries`: size of the reference board.
-    An existing folder is replaced. Raises WorkbenchError when the table does not fit the blueprint.
+    An existing task folder is replaced. Raises WorkbenchError when the table does not fit the blueprint, and when the
+    folder holds anything else than a task.
     """
+    _refuse_foreign(folder)
     _check(blueprint, table)
     rng = np.random.default_rng([blueprint.seed, 2])
     train, test, reward = _split(blueprint, table, groups, rng)
@@ -86,6 +88,19 @@ def build_task(
     shutil.rmtree(folder, ignore_errors=True)
     scratch.rename(folder)
     return load_task(folder)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if folder.is_file():
+        why = "is a file"
+    elif foreign := sorted(names - {Path(name).parts[0] for name in FILES}):
+        why = f"holds '{foreign[0]}'"
+    elif names and not (folder / "config.yaml").is_file():
+        why = "holds no config.yaml"
+    else:
+        return
+    raise WorkbenchError(f"'{folder}' {why}, so it is no task folder to be replaced: choose a new or empty folder.")
 
 
 def _check(blueprint: Blueprint, table: pd.DataFrame) -> None:

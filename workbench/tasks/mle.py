@@ -187,7 +187,7 @@ def _check_shapes(config: dict[str, Any], metric: Metric, path: Path) -> None:
         )
     if metric.name == "logloss" and len(columns) < 2:
         raise WorkbenchError(f"target_columns={columns!r} in '{path}': expected one column per class for logloss.")
-    if metric.wants == "label" and (not isinstance(classes, list) or len(classes) < 2):
+    if not isinstance(classes, list) or (metric.wants == "label" and len(classes) < 2):
         raise WorkbenchError(f"classes={classes!r} in '{path}': expected a list of the labels in order, two or more.")
     if metric.name == "f1" and len(classes) != 2:
         raise WorkbenchError(f"classes={classes!r} in '{path}': expected two labels for f1, the positive one last.")
