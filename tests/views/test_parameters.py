@@ -9,6 +9,8 @@ from workbench.views.parameters import check_parameters, declarations, parse, wi
 
 DECLARED = 'steps: int = 50\nrate: float | None = None\nname: str = "tiny"\nfast: bool = False\npreset: str = "default"'
 
+CHECK = "check_parameters(globals())"
+
 
 def notebook(injected: str = "", declared: str = DECLARED) -> dict[str, Any]:
     """Globals of a notebook after its parameters cell and, in batch, the injected one."""
@@ -64,6 +66,40 @@ def test_running_the_cells_again_uses_the_newest_declaration() -> None:
     namespace["steps"] = 60
     namespace["another_variable"] = "of the user"
     assert check_parameters(namespace)["steps"] == 60
+
+
+def test_annotated_names_in_other_cells_are_no_parameters() -> None:
+    namespace = notebook("steps = 5")
+    namespace["In"] += ["threshold: float = 0.5", "steps: str = 'mine'", CHECK]
+    namespace["threshold"] = "changed since"
+    assert check_parameters(namespace).keys() == {"steps", "rate", "name", "fast", "preset"}
+    before = notebook(injected="steps = 5")
+    before["In"].insert(1, "threshold: float = 0.5")
+    assert check_parameters(before)["steps"] == 5
+
+
+def test_what_was_injected_counts_until_the_defaults_are_run_again() -> None:
+    namespace = notebook("preset = 'smoke'\nsteps = 5")
+    namespace["In"].append(CHECK)
+    assert check_parameters(namespace, presets={"smoke": {"steps": 1}})["steps"] == 5
+    namespace["In"] += [DECLARED, "preset = 'smoke'"]
+    exec(f"{DECLARED}\npreset = 'smoke'", namespace)
+    check_parameters(namespace, presets={"smoke": {"steps": 1}})
+    assert namespace["steps"] == 1
+
+
+def test_a_deleted_parameter_is_told() -> None:
+    namespace = notebook()
+    del namespace["steps"]
+    with pytest.raises(WorkbenchError, match="'steps' has been deleted: run the cell that declares it again"):
+        check_parameters(namespace)
+
+
+def test_without_a_preset_the_first_declaring_cell_counts_in_its_newest_form() -> None:
+    sources = ["x = 1", "a: int = 1\nb: str = ''", "# Parameters\na = 2", "c: int = 3", "a: float = 1.0", "d: int = 4"]
+    assert declarations(sources[:4]) == ({"a": "int", "b": "str"}, {"a"})
+    assert declarations(sources) == ({"a": "float"}, set())
+    assert declarations(["x = 1", "# Parameters\na = 2"]) == ({}, {"a"})
 
 
 def test_only_known_annotations_declare() -> None:

@@ -2,8 +2,8 @@
 
 papermill only warns about an unknown name and then runs with the defaults. The cell after `parameters` therefore calls
 `check_parameters(globals())`. It reads the sources of the cells run so far, which IPython keeps in `In`: names are
-declared by annotated assignments (`steps: int = 50`), and given by the cell papermill injects (first line
-`# Parameters`).
+declared by the annotated assignments (`steps: int = 50`) of one cell, and given by the cell that papermill injects
+after it (first line `# Parameters`). What is annotated in other cells is no parameter.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from workbench.types import WorkbenchError
 TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 INJECTED = "# Parameters"
 """First line of the cell that papermill injects after the one tagged `parameters`."""
+MARK = "preset"
+"""The parameter that tells the parameters cell from others with annotated assignments: every notebook here has it."""
 
 
 def check_parameters(
@@ -31,19 +33,21 @@ def check_parameters(
 
     `presets` maps the values of the parameter `preset` to values of other parameters; they are written into the
     namespace, but never over a parameter that was given explicitly. `choices` maps parameters to the values they may
-    have. Raises WorkbenchError for an unknown parameter, preset or choice (naming the nearest known one), and for a
-    value of another type than declared.
+    have. Raises WorkbenchError for an unknown parameter, preset or choice (naming the nearest known one), for a value
+    of another type than declared, and for a parameter that was deleted.
     """
     declared, given = declarations(namespace.get("In", ()))
     for name in sorted(given - declared.keys()):
         raise WorkbenchError(unknown(name, declared, "parameter of this notebook"))
     for name, annotation in declared.items():
+        if name not in namespace:
+            raise WorkbenchError(f"The parameter '{name}' has been deleted: run the cell that declares it again.")
         namespace[name] = _typed(name, namespace[name], annotation)
     for name, allowed in (choices or {}).items():
         if namespace[name] not in allowed:
             raise WorkbenchError(unknown(str(namespace[name]), allowed, f"value of {name}"))
     known = {"default": {}, **(presets or {})}
-    chosen = str(namespace.get("preset", "default"))
+    chosen = str(namespace.get(MARK, "default"))
     if chosen not in known:
         raise WorkbenchError(unknown(chosen, known, "preset of this notebook"))
     for name, value in known[chosen].items():
@@ -64,23 +68,46 @@ def with_settings(own: Mapping[str, Any], settings: str) -> dict[str, Any]:
 
 
 def declarations(sources: Iterable[str]) -> tuple[dict[str, str], set[str]]:
-    """(name → annotation of every annotated assignment, names assigned in injected cells) in the given cell sources."""
-    declared: dict[str, str] = {}
+    """(name → annotation in the parameters cell, names assigned in cells injected after it), from cells in run order.
+
+    The parameters cell is the newest that declares `preset`. In a notebook without one: the first cell with annotated
+    assignments, or the newest that declares its first name again.
+    """
+    cells = [(_declared(source), _injected(source)) for source in sources]
+    first = next((declared for declared, _ in cells if declared), {})
+    mark = MARK if any(MARK in declared for declared, _ in cells) else next(iter(first), None)
+    found: dict[str, str] = {}
     given: set[str] = set()
-    for source in sources:
-        injected = source.lstrip().startswith(INJECTED)
-        try:
-            body = ast.parse(source).body
-        except SyntaxError:  # a cell with magics declares nothing
-            continue
-        for statement in body:
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                annotation = ast.unparse(statement.annotation)
-                if annotation.removesuffix(" | None") in TYPES:
-                    declared[statement.target.id] = annotation
-            elif injected and isinstance(statement, ast.Assign):
-                given.update(target.id for target in statement.targets if isinstance(target, ast.Name))
-    return declared, given
+    for declared, assigned in cells:
+        if mark in declared:
+            found, given = declared, set()
+        given |= assigned
+    return found, given
+
+
+def _declared(source: str) -> dict[str, str]:
+    """Name → annotation of the annotated assignments of a cell, as far as their types are known here."""
+    annotated = {
+        statement.target.id: ast.unparse(statement.annotation)
+        for statement in _statements(source)
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+    }
+    return {name: text for name, text in annotated.items() if text.removesuffix(" | None") in TYPES}
+
+
+def _injected(source: str) -> set[str]:
+    """Names that a cell assigns if papermill has injected it, else none."""
+    if not source.lstrip().startswith(INJECTED):
+        return set()
+    assigned = [statement for statement in _statements(source) if isinstance(statement, ast.Assign)]
+    return {target.id for found in assigned for target in found.targets if isinstance(target, ast.Name)}
+
+
+def _statements(source: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(source).body
+    except SyntaxError:  # a cell with magics declares nothing
+        return []
 
 
 def parse(name: str, text: str, annotation: str) -> Any:
