@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from ipywidgets.widgets.widget import _instances
 
 from workbench.control import Control
 from workbench.run import Run
@@ -87,6 +90,21 @@ def test_a_second_dashboard_closes_the_first(dashboard: Dashboard, run: Run) -> 
     assert dashboard.figure.comm is None
     assert live._open is other
     other.close()
+
+
+def test_a_closed_dashboard_leaves_no_widget_behind(run: Run, messages: Any) -> None:
+    known = set(_instances)
+    dashboard = Dashboard(run, Control(run.config), tick_s=0.05)
+    dashboard._thread.start()
+    assert len(set(_instances) - known) > 150
+    panel = weakref.ref(dashboard.panel)
+    dashboard.close()
+    assert set(_instances) == known
+    dashboard._thread.join(5)
+    del dashboard
+    live._open = None
+    gc.collect()
+    assert panel() is None, "its callbacks hold nothing"
 
 
 def test_a_failing_view_says_so_and_lives_on(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:

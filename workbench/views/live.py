@@ -10,6 +10,7 @@ import threading
 from copy import deepcopy
 from typing import Any
 
+import ipywidgets as widgets
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -84,7 +85,7 @@ class Dashboard:
         """Stop the clock and take the widgets away; the run goes on."""
         self._closed.set()
         for widget in (self.panel.widget, self.figure, self.rollouts.widget):
-            widget.close()
+            _close(widget)
 
     def tick(self) -> None:
         """Bring all parts up to date once."""
@@ -110,3 +111,12 @@ class Dashboard:
             except Exception as error:  # a view must not die of one bad moment, nor print from a thread
                 if not self._closed.is_set():
                     self.panel.report(f"The view could not be refreshed: {error}")
+
+
+def _close(widget: widgets.Widget) -> None:
+    """Close a widget and all that is in it: a container that is closed leaves children, layouts and styles open."""
+    inside = (*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None))
+    widget.close()
+    for part in inside:
+        if isinstance(part, widgets.Widget):
+            _close(part)
