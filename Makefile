@@ -5,21 +5,25 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-OUT ?= out
 # A pip index with a smaller build of torch, where the default one offers only the CUDA build.
 TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
        $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 # make train STEPS=10 SEED=1 POLICY=… TASKS=… LOSS=…  (or anything: PARAMETERS="-p rho_end 0.5")
-PARAMETERS ?=
-override PARAMETERS += $(if $(STEPS),-p steps $(STEPS)) $(if $(SEED),-p seed $(SEED)) $(if $(POLICY),-p policy '$(POLICY)') \
+# Set here, so that these common names count on the command line only and never come from the environment.
+OUT := out
+STEPS :=
+SEED :=
+POLICY :=
+TASKS :=
+LOSS :=
+PARAMETERS :=
+PYTEST :=
+override PARAMETERS += $(if $(STEPS),-p steps '$(STEPS)') $(if $(SEED),-p seed '$(SEED)') $(if $(POLICY),-p policy '$(POLICY)') \
                        $(if $(TASKS),-p tasks '$(TASKS)') $(if $(LOSS),-p loss '$(LOSS)')
-PYTEST ?=
-# The venv's own kernels and tools come first for whatever a command starts.
-export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help venv venv-test venv-dev sandbox train test soak lab lint format hooks tasks data models warmstart clean distclean
+.PHONY: help venv venv-test venv-dev train test soak lab lint format hooks tasks data models warmstart clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,17 +31,19 @@ help: ## this list
 	@echo "  make train STEPS=10 SEED=1 POLICY=… TASKS=… LOSS=…   any notebook parameter: PARAMETERS=\"-p rho_end 0.5\""
 	@echo "  make test PYTEST=\"-k losses\"   make venv TORCH_INDEX=URL   make venv PYTHON=python3.12"
 
-venv: $(VENV)/.base sandbox ## create .venv and install the workbench
+venv: $(VENV)/.base $(VENV)/.sandbox-tried ## create .venv and install the workbench
 
-venv-test: $(VENV)/.test sandbox
+venv-test: $(VENV)/.test $(VENV)/.sandbox-tried
 
-venv-dev: $(VENV)/.dev sandbox
+venv-dev: $(VENV)/.dev $(VENV)/.sandbox-tried
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "'$(PYTHON)' is missing or older than Python 3.11: install Python 3.11 or name another, make venv PYTHON=python3.12." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "'$(PYTHON)' has no venv module: install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) \
-	  || { rm -rf $(VENV); echo "$(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
+	  || { rm -rf $(VENV); echo "'$(PYTHON) -m venv $(VENV)' failed as said above: mend that, then run make again." >&2; exit 1; }
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing the workbench into $(VENV) (minutes the first time)"
@@ -54,21 +60,22 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.test
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
-# Never fatal: without bubblewrap the executor takes a weaker level, and says which.
-sandbox:
+# Tried once for a .venv, and never fatal: without bubblewrap the executor takes a weaker level, and says which.
+$(VENV)/.sandbox-tried: | $(BIN)/python
 	@if [ "$$(uname -s)" != Linux ] || command -v bwrap >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "installing bubblewrap"; \
-	  log=$$(mktemp); \
-	  if { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap; } >"$$log" 2>&1; then rm -f "$$log"; exit 0; fi; \
+	  log=$(VENV)/sandbox.log; \
+	  if { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap; } >$$log 2>&1; then exit 0; fi; \
 	  echo "bubblewrap could not be installed by apt-get (log: $$log)." >&2; \
 	else \
 	  echo "bubblewrap is missing; to get the strongest isolation run: sudo apt-get install -y bubblewrap" >&2; \
 	fi; \
-	echo "Going on with isolation level C or D (\`workbench doctor\` tells which and what it lacks)." >&2
+	echo "Going on with isolation level C or D (\`$(BIN)/workbench doctor\` tells which and what it lacks)." >&2; \
+	touch $@
 
 train: venv ## train the tiny policy on the embedded tasks through notebook 04 (≤ 10 minutes)
-	@exec $(BIN)/workbench notebook 04_training --out $(OUT) $(PARAMETERS)
+	@exec $(BIN)/workbench notebook 04_training --out "$(OUT)" $(PARAMETERS)
 
 test: venv-test ## all tests at reduced counts (≤ 15 minutes)
 	@exec $(BIN)/python -m pytest -m "not slow and not browser" $(PYTEST)
@@ -111,8 +118,8 @@ data: venv ## rebuild data/tasks from the source packages
 warmstart: venv ## rebuild the tiny policy (≤ 90 minutes)
 	@exec $(BIN)/workbench warmstart
 
-clean: ## remove caches and executed notebooks; runs/ and .venv stay
-	rm -rf $(OUT) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+clean: ## remove caches and out/; runs/ and .venv stay
+	rm -rf out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv
