@@ -50,6 +50,7 @@ def test_a_wrong_command_line_is_one_line_and_status_2(
         (["train", "--set", "steps=0"], "steps='0' is not accepted: input should be greater than or equal to 1"),
         (["train", "--set", "mismatch=mask"], "mismatch=mask needs ratio=decoupled"),
         (["train", "--config", "none.yaml"], "'none.yaml' does not exist"),
+        (["train", "--config", "."], "'.' cannot be read (Is a directory): --config takes a YAML or JSON file"),
         (["resume", "runs/none"], "'runs/none' is no run, it does not exist"),
         (["report", "runs/none"], "'runs/none' is no run, it does not exist"),
         (["notebook", "04_training", "-p", "steps"], "-p steps has no value"),

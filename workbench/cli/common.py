@@ -46,6 +46,10 @@ def _mapping(file: Path) -> dict[str, Any]:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise WorkbenchError(f"'{file}' does not exist: --config takes a YAML or JSON file of settings.") from None
+    except OSError as error:
+        raise WorkbenchError(
+            f"'{file}' cannot be read ({error.strerror}): --config takes a YAML or JSON file of settings."
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
         raise WorkbenchError(f"'{file}' is no YAML or JSON ({first}): write one `key: value` per line.") from None
