@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.cli.doctor import Problems, _path
+from workbench.cli.doctor import Problems, _path, _places
 from workbench.cli.main import run_command
 
 
@@ -33,5 +33,25 @@ def test_a_path_is_judged_by_its_first_parent_that_exists(tmp_path: Path) -> Non
     problems = Problems()
     assert _path("runs", tmp_path / "a" / "b", problems)["writable"] is True
     assert not (tmp_path / "a").exists()
-    assert _path("out", Path("/proc/none"), problems)["writable"] is False
-    assert "'/proc/none' cannot be written" in problems.errors[0]
+    assert problems.errors == []
+
+
+@pytest.mark.parametrize(
+    ("name", "errors", "remedy"), [("runs", 1, "--run DIR"), ("out", 0, "--out DIR"), ("temporary", 1, "set TMPDIR")]
+)
+def test_a_place_that_cannot_be_written_has_its_own_remedy(name: str, errors: int, remedy: str) -> None:
+    problems = Problems()
+    assert _path(name, Path("/proc/none"), problems)["writable"] is False
+    assert len(problems.errors) == errors
+    sentence = (problems.errors + problems.warnings)[0]
+    assert "'/proc/none' cannot be written" in sentence
+    assert remedy in sentence
+
+
+def test_no_place_for_temporary_files_is_told_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    monkeypatch.setenv("TMPDIR", "/proc/none")
+    assert _places()["temporary"] == Path("/proc/none")

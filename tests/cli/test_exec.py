@@ -44,6 +44,16 @@ def test_how_it_ended_is_told(run) -> None:
     assert (status, result["verdict"]) == (1, "memory_limit")
 
 
+def test_without_json_the_reason_is_told_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "slow.py"
+    program.write_text("import time; print('begun', flush=True); time.sleep(30)")
+    assert run_command(["exec", str(program), "--wall", "1"]) == 1
+    said = capsys.readouterr()
+    assert said.out == "begun\n"
+    assert said.err.startswith("[timeout, ")
+    assert said.err.endswith("]\nStopped after 1 s of wall time.\n")
+
+
 def test_a_program_is_run_in_the_encoding_it_declares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = tmp_path / "old.py"
     program.write_bytes(b"# -*- coding: latin-1 -*-\nprint('caf\xe9')\n")

@@ -176,17 +176,42 @@ SUBMISSIONS = {
     "symbolic link to the answers": f"import os; os.symlink({str(ANSWERS)!r}, 'submission.csv')",
     "symbolic link to the input": "import os; os.symlink('./input/train.csv', 'submission.csv')",
     "loop of links": "import os; os.symlink('submission.csv', 'submission.csv')",
-    "hard link to the input": "import os; os.link('./input/train.csv', 'submission.csv')",
+    "hard link": "import os; open('other', 'w').write('a,b'); os.link('other', 'submission.csv')",
     "pipe": "import os; os.mkfifo('submission.csv')",
     "folder": "import os; os.mkdir('submission.csv')",
-    "socket": "import socket; socket.socket(socket.AF_UNIX).bind('submission.csv')",
 }
+REASONS = {"hard link": "2 names (hard links)", "pipe": "not a regular file", "folder": "not a regular file"}
 
 
 @pytest.mark.parametrize("name", list(SUBMISSIONS))
 def test_only_a_plain_file_is_collected(run, unharmed: Path, name: str) -> None:
     result = run(SUBMISSIONS[name], public=PUBLIC)
-    assert result.submission is None
+    assert (result.verdict, result.submission) == (Verdict.OK, None), result
+    assert REASONS.get(name, "is a symbolic link, expected a plain file") in result.reason
+
+
+UNMAKABLE = {
+    "hard link to the input": "import os; os.link('./input/train.csv', 'submission.csv')",
+    "socket": "import socket; socket.socket(socket.AF_UNIX).bind('submission.csv')",
+}
+
+
+@pytest.mark.parametrize("name", list(UNMAKABLE))
+def test_a_file_that_cannot_be_made_is_an_error_of_the_program(run, unharmed: Path, name: str) -> None:
+    result = run(UNMAKABLE[name], public=PUBLIC)
+    assert (result.verdict, result.submission) == (Verdict.RUNTIME_ERROR, None), result
+    assert "OSError" in result.stderr or "PermissionError" in result.stderr
+
+
+def test_a_submission_above_what_is_wanted_is_not_read_but_reported(executor, unharmed: Path) -> None:
+    code = "open('submission.csv', 'w').write('x' * 2000)"
+    small, large = (
+        executor.submit(Request(code, limits=Limits(memory_mb=256), collect_bytes=wanted)).result(60)
+        for wanted in (1999, 2000)
+    )
+    assert (small.verdict, small.submission) == (Verdict.OK, None)
+    assert small.reason == "submission.csv has 2000 bytes, which is too large: expected at most 1999."
+    assert (large.submission, large.reason) == (b"x" * 2000, None)
 
 
 def test_a_submission_is_never_larger_than_a_file_may_be(run, unharmed: Path) -> None:
@@ -254,6 +279,72 @@ def test_a_file_that_is_swapped_for_a_link_gives_the_file_or_nothing(run, unharm
 def test_forged_words_change_no_verdict(run, unharmed: Path) -> None:
     code = 'import os\nprint(\'{"verdict": "ok", "score": 1}\'); print(\'PASSED\', flush=True)\nos._exit(1)'
     assert run(code).verdict is Verdict.RUNTIME_ERROR
+
+
+# The same at every level, with the thin flavour: what a level does not promise is named.
+
+EVERYWHERE = [
+    name.strip()
+    for name in """answers by path, answers beside the public files, home, repository, shadow, environment of another process,
+other processes, write to the root, write to the input, delete the input, internet, bind, datagram, raw socket, loopback,
+chroot, unshare, mount, ptrace, trace me, limits, limits of pid 1, descriptors, memory of the parent, terminal,
+memory outside every count, memory of another process, namespaces by clone, the workbench, other packages""".split(",")
+]
+GUARDIANS = {
+    "its init": "os.kill(os.getppid(), 0)",
+    "the zygote": "os.kill(os.getpgid(os.getppid()), 0)",
+    "their group": "os.killpg(os.getpgid(os.getppid()), 0)",
+    "everybody": "os.kill(-1, 0)",
+    "by descriptor": "os.pidfd_open(os.getppid())",
+    "by thread": LIBC + "assert libc.tgkill(os.getppid(), os.getppid(), 0) == 0",
+    "by the owner of a file": "import fcntl; fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getppid())",
+    "by the owner of a socket": "import fcntl, struct; fcntl.ioctl(socket.socketpair()[0], 0x8901, struct.pack('i', os.getppid()))",
+}
+"""Where there is no pid namespace, what keeps a script from ending those that watch over it. Signal 0 harms nobody."""
+KILLS_ITS_OWN = (
+    "import os, signal, subprocess\na = subprocess.Popen(['sleep', '60']); a.kill()\n"
+    "b = subprocess.Popen(['sleep', '60'], start_new_session=True); os.killpg(b.pid, signal.SIGTERM)\n"
+    "print(a.wait(), b.wait())"
+)
+
+
+def test_every_level_refuses(level, tmp_path: Path) -> None:
+    name, executor = level
+    attacks = {attack: REFUSED[attack] for attack in EVERYWHERE}
+    if name[0] == "D":
+        attacks |= GUARDIANS
+    limits = Limits(cpu_s=2.0, wall_s=4.0, memory_mb=256)
+    asked = {attack: Request(attempt(body), PUBLIC, limits=limits, flavour="thin") for attack, body in attacks.items()}
+    waiting = {attack: executor.submit(request) for attack, request in asked.items()}
+    results = {attack: future.result(60) for attack, future in waiting.items()}
+    assert {attack: result.stdout for attack, result in results.items() if "refused" not in result.stdout} == {}
+    assert {attack for attack, result in results.items() if "SUCCESS" in result.stdout} == set()
+    own = executor.submit(Request(KILLS_ITS_OWN, limits=limits, flavour="thin")).result(60)
+    assert own.stdout == "-9 -15\n", own
+
+
+def test_every_level_hides_and_signals_nobody_else(level, unharmed: Path) -> None:
+    name, executor = level
+    secret = str(unharmed / "secret.txt")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as bystander:
+        bodies = [f"open({secret!r}).read()", f"open({secret!r}, 'w').write('x')"]
+        bodies += [] if name == "D, Landlock 5" else [f"os.kill({bystander.pid}, 9)"]
+        requests = [Request(attempt(body), limits=Limits(memory_mb=256), flavour="thin") for body in bodies]
+        said = [future.result(60).stdout for future in [executor.submit(request) for request in requests]]
+        alive = bystander.poll() is None
+        bystander.kill()
+    assert ["refused" in text for text in said] == [True] * len(bodies), said
+    assert alive
+
+
+def test_every_level_dams_floods(level) -> None:
+    limits = Limits(cpu_s=0.4, wall_s=1.2, memory_mb=256)
+    names = ("forks", "threads", "ignored signals", "one large file", "many files", "descriptors")
+    futures = [level[1].submit(Request(FLOODS[name], limits=limits, flavour="thin")) for name in names]
+    verdicts = {name: future.result(60).verdict for name, future in zip(names, futures, strict=True)}
+    assert not {Verdict.OK, Verdict.INFRASTRUCTURE} & set(verdicts.values()), verdicts
+    after = level[1].submit(Request("print('fine')", limits=limits, flavour="thin")).result(60)
+    assert (after.verdict, after.stdout) == (Verdict.OK, "fine\n")
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import psutil
 import pytest
 
 from workbench.config import ROOT
-from workbench.sandbox import isolation
+from workbench.sandbox import isolation, workfolder
 from workbench.sandbox.executor import Executor, Limits, Request
 from workbench.types import Verdict, WorkbenchError
 
@@ -130,13 +131,18 @@ def test_an_executor_outlives_the_thread_that_started_it() -> None:
         executor.close()
 
 
-def test_nothing_outlives_a_killed_owner() -> None:
-    """SIGKILL of the process with the executor ends the zygotes and the runs."""
+@pytest.mark.parametrize("without", [(), ("bubblewrap",), ("namespaces",), ("namespaces", "Landlock 6")])
+def test_nothing_outlives_a_killed_owner(without: tuple[str, ...]) -> None:
+    """SIGKILL of the process with the executor ends the zygotes and the runs; what they leave is removed later."""
     mark = f"left-{os.getpid()}"
     inside = f"import os; os.execv('/bin/sh', ['{mark}', '-c', 'sleep 70; true'])"
     code = (
+        "from dataclasses import replace\nfrom workbench.sandbox import isolation\n"
         "from workbench.sandbox.executor import Executor, Request, Limits\n"
-        "e = Executor([], 1, flavours=('thin',)).start()\n"
+        f"without = {without[:1]!r}\nfound = isolation.probe(without)\n"
+        f"if {without!r}[1:]: found = replace(found, means=replace(found.means, landlock=5))\n"
+        "isolation.require = lambda *_, **__: found\n"
+        "e = Executor([], 1, flavours=('thin',), without=without).start()\n"
         f"e.submit(Request({inside!r}, limits=Limits(wall_s=60), flavour='thin')); print('up', flush=True); input()"
     )
     owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -148,10 +154,87 @@ def test_nothing_outlives_a_killed_owner() -> None:
         owner.kill()
         owner.wait()
         _until(lambda: not _marked(mark), "the script outlived its owner")
+    left = f"workbench-run-*-{owner.pid}-*"
+    assert any(Path(tempfile.gettempdir()).glob(left)) is (isolation.probe(without[:1]).means.outer == "none")
+    mine = workfolder.make(None)
+    workfolder.sweep()
+    assert not any(Path(tempfile.gettempdir()).glob(left))
+    assert mine.exists()
+    workfolder.remove(mine)
 
 
-def _marked(mark: str) -> bool:
-    return any(mark in words[:1] for words in (_words(pid) for pid in psutil.pids()))
+def test_a_script_without_its_init_is_ended_and_judged() -> None:
+    """Where no pid namespace ties them together, the zygote ends what an init leaves behind."""
+    mark = f"stray-{os.getpid()}"
+    code = f"import os\nif os.fork(): os.execv('/bin/sleep', ['{mark}', '71'])\nos.setsid()\nif os.fork() == 0: os.execv('/bin/sleep', ['{mark}', '72'])"
+    with Executor([], 1, flavours=("thin",), without=("namespaces",)) as executor:
+        waiting = executor.submit(Request(code, limits=Limits(wall_s=60), flavour="thin"))
+        _until(lambda: len(_marked(mark)) == 2, "the script did not start")
+        inits = {psutil.Process(pid).ppid() for pid in _marked(mark)}
+        os.kill(
+            next(pid for pid in inits if psutil.Process(pid).ppid() == executor._zygotes["thin"].pid), signal.SIGKILL
+        )
+        result = waiting.result(10)
+        assert (result.verdict, result.signal) == (Verdict.RUNTIME_ERROR, 9)
+        assert "watches over the script" in str(result.reason)
+        _until(lambda: not _marked(mark), "the script outlived its init", 5)
+        assert executor.submit(Request("print(1)", limits=QUICK, flavour="thin")).result(30).stdout == "1\n"
+
+
+@pytest.mark.parametrize("without", [(), ("namespaces",)])
+def test_descriptors_above_1023_are_no_hindrance(without: tuple[str, ...]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1300:
+        pytest.skip(f"this user may open {hard} files: raise `ulimit -Hn` to 1300")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1300), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with Executor([], 1, flavours=("thin",), without=without) as executor:
+            before = len(os.listdir("/proc/self/fd"))
+            for code, verdict in MIXED.items():
+                result = executor.submit(Request(code, stdin=b"x", limits=QUICK, flavour="thin")).result(60)
+                assert result.verdict is verdict, result
+            _until(lambda: len(os.listdir("/proc/self/fd")) <= before, "descriptors were left open", 5)
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_folder_that_takes_long_to_remove_holds_up_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    removed = threading.Event()
+
+    def slowly(folder: Path, remove: Callable[[Path], None] = workfolder.remove) -> None:
+        removed.wait(20)
+        remove(folder)
+
+    monkeypatch.setattr(workfolder, "remove", slowly)
+    with Executor([], 1, flavours=("thin",), without=("namespaces",)) as executor:
+        for _ in range(2):
+            assert executor.submit(Request("print(1)", limits=QUICK, flavour="thin")).result(10).stdout == "1\n"
+        left = f"workbench-run-*-{os.getpid()}-*"
+        assert len(list(Path(tempfile.gettempdir()).glob(left))) == 2
+        removed.set()
+    assert not any(Path(tempfile.gettempdir()).glob(left))
+
+
+def test_a_sandbox_that_cannot_start_again_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Executor([], 1, flavours=("thin",)) as executor:
+        monkeypatch.setattr("workbench.sandbox.outer.command", lambda *_: ["/bin/sh", "-c", "echo no room >&2"])
+        os.kill(executor._zygotes["thin"].pid, signal.SIGKILL)
+        _until(lambda: not executor._zygotes["thin"].alive, "the zygote lives")
+        result = executor.submit(Request("print(1)", limits=QUICK, flavour="thin")).result(60)
+        assert result.verdict is Verdict.INFRASTRUCTURE
+        assert "(the zygote, from which every script is started) could not start, so no script" in str(result.reason)
+        assert str(result.reason).endswith(
+            "no room; run `workbench doctor`, which tries the sandbox anew and says what is missing."
+        )
+        with pytest.raises(WorkbenchError, match="could not start"):
+            executor.start()
+
+
+def _marked(mark: str) -> list[int]:
+    return [pid for pid in psutil.pids() if mark in _words(pid)[:1]]
 
 
 def _words(pid: int) -> list[str]:

@@ -14,9 +14,10 @@ import pytest
 
 from workbench.cli.doctor import Problems
 from workbench.cli.doctor import _isolation as doctor
-from workbench.sandbox import isolation
+from workbench.sandbox import isolation, remembered
 from workbench.sandbox.executor import Executor, Limits, Request
 from workbench.sandbox.isolation import Attacked, Isolation
+from workbench.sandbox.outer import Means
 from workbench.types import Verdict, WorkbenchError
 
 NOTHING = ("landlock", "namespaces", "seccomp")
@@ -56,14 +57,18 @@ def test_the_hint_is_about_what_is_missing() -> None:
 
 
 def test_below_the_least_level_is_refused_in_one_sentence_with_its_remedy() -> None:
-    with pytest.raises(WorkbenchError) as weak:
+    with pytest.raises(WorkbenchError) as best:
         isolation.require("A", unsafe=False)
-    assert str(weak.value).startswith(f"Isolation level {BEST} is weaker than min_level=A.")
+    assert "memory.max of a cgroup v2) is not offered yet, B is the strongest" in str(best.value)
+    assert f"this machine gives {BEST}" in str(best.value)
+    with pytest.raises(WorkbenchError) as weak:
+        isolation.require("C", unsafe=False, without=["namespaces"])
+    assert str(weak.value).startswith("Isolation level D is weaker than min_level=C.")
     with pytest.raises(WorkbenchError) as none:
         isolation.require("E", unsafe=False, without=NOTHING)
     assert "Model code would run with your rights here (isolation level E)" in str(none.value)
     assert "unsafe_executor=true" in str(none.value)
-    for text in (str(weak.value), str(none.value)):
+    for text in (str(best.value), str(weak.value), str(none.value)):
         assert "\n" not in text
     assert isolation.require("D", unsafe=True, without=NOTHING).level == "E"
 
@@ -135,7 +140,6 @@ def test_a_crash_of_the_probe_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(isolation, "_home", broken)
     with pytest.raises(WorkbenchError, match=r"The probe of the sandbox itself failed .*KeyError: 'home'"):
         isolation._find(())
-    monkeypatch.setattr(isolation, "_probe", isolation._find)
     problems = Problems()
     assert doctor(problems)["level"] is None
     assert "itself failed" in problems.errors[0]
@@ -154,8 +158,11 @@ def test_a_probe_without_an_end_is_tried_again_and_not_remembered(
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(isolation, "_attack", unfinished)
-    found = isolation._probe.__wrapped__(())
+    monkeypatch.setattr(isolation, "_known", {})
+    found = isolation.probe()
     assert tries == ["bubblewrap", "bubblewrap", "namespaces", "namespaces", "none"]
+    assert isolation.probe() == found
+    assert len(tries) == 10
     assert (found.level, found.certain) == ("D", False)
     assert "unknown, the probe did not come to its end" in found.tried[0]
     assert found.hints[0].startswith("The probe did not come to its end: run `workbench doctor` again")
@@ -163,20 +170,77 @@ def test_a_probe_without_an_end_is_tried_again_and_not_remembered(
     assert list(tmp_path.rglob("*.json")) == []
 
 
-def test_what_was_found_is_remembered_until_something_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file of a new user, and a process that has not probed yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first = isolation._probe.__wrapped__(("namespaces",))
-    monkeypatch.setattr(isolation, "_find", lambda without: pytest.fail("probed again"))
-    assert isolation._probe.__wrapped__(("namespaces",)) == first
-    place = tmp_path / "workbench" / "isolation.json"
-    assert len(json.loads(place.read_text())) == 1
-    monkeypatch.setattr(isolation, "_find", lambda without: first)
-    monkeypatch.setattr(isolation, "_FACTS", (*isolation._FACTS, "/proc/self/cmdline"))
-    isolation._probe.__wrapped__(("namespaces",))
-    assert len(json.loads(place.read_text())) == 2
+    monkeypatch.setattr(isolation, "_known", {})
+    return tmp_path / "workbench" / "isolation.json"
+
+
+@strong
+def test_the_best_level_is_remembered_until_something_changes(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def again(found: Isolation | None = None) -> Isolation:
+        """As another process would find it."""
+        isolation._known.clear()
+        monkeypatch.setattr(isolation, "_find", lambda without: found or pytest.fail("probed again"))
+        return isolation.probe()
+
+    first = isolation.probe()
+    assert again() == first
+    assert len(json.loads(memory.read_text())) == 1
+    monkeypatch.setattr(remembered, "FACTS", (*remembered.FACTS, "/proc/self/cmdline"))
+    assert again(first) == first
+    assert len(json.loads(memory.read_text())) == 2
     for nonsense in ("", "[]", "{", '{"x": 1}', "\0"):
-        place.write_text(nonsense)
-        assert isolation._probe.__wrapped__(("namespaces",)) == first
+        memory.write_text(nonsense)
+        assert again(first) == first
+
+
+@strong
+def test_what_a_hint_would_mend_is_probed_again(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    best, weak = isolation.probe(), isolation.probe(["bubblewrap"])
+    assert weak.hints
+    assert len(json.loads(memory.read_text())) == 1
+    monkeypatch.setattr(isolation, "_find", lambda without: weak)
+    assert isolation.probe() == best
+    assert isolation.probe(anew=True) == isolation.probe() == weak
+    assert json.loads(memory.read_text()) == {}
+    monkeypatch.setattr(isolation, "_find", lambda without: best)
+    assert doctor(Problems())["level"] == "B"
+
+
+def test_the_executor_is_refused_off_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation.sys, "platform", "darwin")
+    with pytest.raises(
+        WorkbenchError, match=r"needs Linux, with unsafe_executor=true too, and this is darwin.*WSL 2\."
+    ):
+        isolation.require("E", unsafe=True)
+
+
+@strong
+@pytest.mark.parametrize("home", ["/", "/usr", "/tmp", "/nowhere"])
+def test_a_home_that_the_sandbox_needs_costs_no_level(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", home)
+    assert isolation._find(()).level == "B"
+    assert "/proc" not in isolation._home()
+
+
+@strong
+def test_the_home_is_searched_but_for_links_to_what_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "own").write_text("x")
+    (tmp_path / "python").symlink_to("/usr/bin/env")
+    assert isolation._home() == [f"{tmp_path}/own"]
+
+
+def test_signals_to_others_are_named_as_missing_below_landlock_6() -> None:
+    means = Means("none", 5, True)
+    seen = isolation._attack(means)
+    if seen.refused or not means.seccomp:
+        pytest.skip("needs Landlock and seccomp: see `workbench doctor`")
+    found = isolation._describe(means, "D", seen.breaches, (), (), True)
+    assert "protection of your other processes, the trainer too, against signals" in found.missing
 
 
 @strong

@@ -92,6 +92,20 @@ def test_cpu_is_summed_over_the_processes_of_a_run(run) -> None:
     assert result.wall_s < 5
 
 
+IGNORED = (
+    "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(5):\n    if os.fork() == 0:\n"
+    "        while time.process_time() < 0.2: pass\n        os._exit(0)\n    try: os.wait()\n    except ChildProcessError: pass"
+)
+"""The kernel adds the time of such children to nobody's."""
+
+
+def test_cpu_of_children_that_nobody_waits_for_is_counted(run) -> None:
+    result = run(IGNORED, cpu_s=0.5, wall_s=20.0)
+    assert result.verdict is TIMEOUT
+    assert "CPU time" in result.reason
+    assert run(IGNORED, cpu_s=5.0, wall_s=20.0).cpu_s > 0.6
+
+
 def test_input_is_read_and_need_not_be(run) -> None:
     assert run("print(sum(map(int, open(0))))", stdin=b"1\n2\n3\n").stdout == "6\n"
     assert run("print('done')", stdin=b"x" * 50_000_000, wall_s=10.0).stdout == "done\n"

@@ -114,7 +114,7 @@ def _isolation(problems: Problems) -> dict[str, Any]:
     from workbench.sandbox.isolation import probe
 
     try:
-        found = probe()
+        found = probe(anew=True)  # a hint may have been followed since the last time
     except WorkbenchError as error:
         problems.errors.append(str(error))
         return {"level": None, "missing": [], "hints": [], "tried": []}
@@ -129,8 +129,19 @@ def _isolation(problems: Problems) -> dict[str, Any]:
     return {name: getattr(found, name) for name in ("level", "missing", "hints", "tried")}
 
 
+_REMEDIES = {
+    "runs": "make it writable, or start runs elsewhere with --run DIR",
+    "out": "make it writable, or write notebooks elsewhere with --out DIR",
+    "temporary": "make it writable, or set TMPDIR to a folder that is",
+}
+
+
 def _places() -> dict[str, Path]:
-    return {"runs": ROOT / "runs", "out": ROOT / "out", "temporary": Path(tempfile.gettempdir())}
+    try:
+        temporary = tempfile.gettempdir()
+    except FileNotFoundError:  # it tried several, and the current folder
+        temporary = os.environ.get("TMPDIR") or "/tmp"
+    return {"runs": ROOT / "runs", "out": ROOT / "out", "temporary": Path(temporary)}
 
 
 def _path(name: str, path: Path, problems: Problems) -> dict[str, Any]:
@@ -141,7 +152,8 @@ def _path(name: str, path: Path, problems: Problems) -> dict[str, Any]:
             writable = True
     except OSError as error:
         writable = False
-        problems.errors.append(f"'{path}' cannot be written ({error.strerror}): make it writable, or use --run DIR.")
+        told = problems.warnings if name == "out" else problems.errors  # a run writes nothing there
+        told.append(f"'{path}' cannot be written ({error.strerror}): {_REMEDIES[name]}.")
     free = shutil.disk_usage(existing).free / 2**30
     if free < LEAST_FREE_GB:
         problems.warnings.append(f"'{path}' has {free:.1f} GB free: a run wants {LEAST_FREE_GB:.0f} GB, make room.")

@@ -48,12 +48,14 @@ def _read(path: Path) -> bytes:
 
 
 def show(result: dict[str, Any]) -> None:
-    """The program's own streams, and one line about it on stderr."""
+    """The program's own streams, and on stderr one line about it, with the reason when there is one."""
     sys.stdout.write(result["stdout"])
     sys.stdout.flush()
     sys.stderr.write(result["stderr"])
     spent = f"{result['cpu_s']:.2f} s CPU, {result['wall_s']:.2f} s, {result['peak_mb']:.0f} MB"
     print(f"[{result['verdict']}, {spent}, isolation level {result['level']}]", file=sys.stderr)
+    if result["reason"]:
+        print(result["reason"], file=sys.stderr)
 
 
 def status(result: dict[str, Any]) -> int:

@@ -21,6 +21,9 @@ What is not:
 - a bug in the kernel. Where that matters, run the workbench in a virtual machine;
 - timing and cache channels between runs on one machine;
 - exact memory limits over several processes: the sum is polled every 50 ms, a short overshoot is possible;
+- all CPU of children whose parent ignores SIGCHLD: what they use after the last look, each 50 ms; wall time bounds it;
+- at level D below Landlock 6, other processes of the same user: a script can signal them, the trainer too, though not
+  its own init and zygote;
 - randomness that a script takes from the operating system; `random` and `numpy.random` are seeded per run;
 - a script that finds the zygote's frames with `sys._getframe`: it can, there is nothing in them.
 """
@@ -102,7 +105,8 @@ class Executor:
     def start(self) -> Self:
         """Find the isolation level, start the thread and the zygotes, wait until they are warm. Idempotent.
 
-        Raises `WorkbenchError` below `min_level` and when a zygote does not come up.
+        Raises `WorkbenchError` below `min_level` and when a zygote does not come up; where one does not come up again
+        later, runs are `infrastructure` with the same sentence as reason, and calling `start` again raises it.
         """
         with self._lock:
             if self._closed:
@@ -110,6 +114,7 @@ class Executor:
             if self._thread is None:
                 self._isolation = isolation.require(self._min_level, unsafe=self._unsafe, without=self._without)
                 self._seccomp = isolation.filter_for(self._isolation)
+                workfolder.sweep()
                 for root in self._roots:
                     for folder in workfolder.public_folders(root):
                         self._publish(folder)
@@ -147,6 +152,7 @@ class Executor:
             zygote.kill()
         self._zygotes.clear()
         self._retiring.clear()
+        await asyncio.get_running_loop().shutdown_default_executor()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -205,6 +211,8 @@ class Executor:
     def _check(self, request: Request) -> None:
         if request.collect is not None and (not request.collect or "/" in request.collect or "\0" in request.collect):
             raise WorkbenchError(f"collect={request.collect!r} is not accepted: expected a file name without folders.")
+        if request.collect_bytes is not None and request.collect_bytes < 1:
+            raise WorkbenchError(f"collect_bytes={request.collect_bytes} is not accepted: expected at least 1.")
         if request.public_dir is not None:
             workfolder.check_public(Path(request.public_dir), self._roots)
 
@@ -247,8 +255,8 @@ class Executor:
             zygote.active -= 1
             zygote.reap()
             self._end_retired()
-            if folder is not None:
-                workfolder.remove(folder)
+            if folder is not None:  # aside: a script may have left a tree that takes seconds to remove
+                asyncio.get_running_loop().run_in_executor(None, workfolder.remove, folder)
 
     def _refill(self, zygote: Zygote) -> None:
         with contextlib.suppress(OSError):  # it died: the next request finds out and starts another

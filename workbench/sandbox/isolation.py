@@ -2,10 +2,10 @@
 
 | level | what it takes | what is weaker than the level above |
 |---|---|---|
-| A | B and a delegated cgroup v2 | (not used yet: the best level found is B) |
+| A | B and a delegated cgroup v2 | (not offered yet: the best level found is B) |
 | B | bubblewrap, user namespaces, Landlock 6, seccomp | memory over several processes is polled |
 | C | namespaces and seccomp; Landlock older than 6 or bubblewrap missing | one barrier less around files and signals |
-| D | Landlock and seccomp, no namespaces (most containers) | other processes' names are visible, ended by a kill loop |
+| D | Landlock and seccomp, no namespaces (most containers) | ended by a kill loop; signals below Landlock 6 |
 | E | none of it | model code runs with your rights: only limits and clean-up are left |
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import hashlib
 import json
 import logging
 import os
@@ -29,7 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.sandbox import mounts
+from workbench.sandbox import mounts, remembered
 from workbench.sandbox.outer import HERE, Means, Tool
 from workbench.sandbox.syscalls import seccomp_filter
 from workbench.types import Verdict, WorkbenchError
@@ -38,6 +37,9 @@ log = logging.getLogger(__name__)
 
 MEANS = ("bubblewrap", "namespaces", "landlock", "seccomp")
 """What `without` may name."""
+
+BEST = "B"
+"""The strongest level there is; A needs a memory limit by cgroup v2, which is not offered yet."""
 
 BOOT_S = 10.0
 """A zygote that is not up by then leaves the probe without an answer."""
@@ -77,43 +79,40 @@ class Isolation:
     """False when a probe of stronger means did not come to its end; then nothing is remembered."""
 
 
-def probe(without: Sequence[str] = ()) -> Isolation:
-    """The best level that holds against the canary; remembered until the machine boots or the code changes.
+_known: dict[tuple[str, ...], Isolation] = {}
+"""What this process has found."""
 
-    without: means not to use although they are there, of `MEANS`. Raises `WorkbenchError` where there is no Linux, and
-    when the probe itself is broken.
+
+def probe(without: Sequence[str] = (), *, anew: bool = False) -> Isolation:
+    """The best level that holds against the canary; remembered by this process, and where it is the best one in a file.
+
+    without: means not to use although they are there, of `MEANS`. anew: believe no memory. Raises `WorkbenchError`
+    where there is no Linux, and when the probe itself is broken.
     """
     if unknown := set(without) - set(MEANS):
         raise WorkbenchError(f"'{min(unknown)}' is no means of isolation: expected some of {', '.join(MEANS)}.")
     if sys.platform != "linux":
         raise WorkbenchError(
-            f"The sandbox needs Linux, this is {sys.platform}: run the workbench in Docker or in a Linux VM."
+            f"The executor needs Linux, with unsafe_executor=true too, and this is {sys.platform}: "
+            "run the workbench in Docker or a Linux VM, on Windows in WSL 2."
         )
-    return _probe(tuple(sorted(without)))
-
-
-@functools.cache
-def _probe(without: tuple[str, ...]) -> Isolation:
-    place, key = _cache_file(), _cache_key(without)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        stored = json.loads(place.read_text())[key]
-        means = Means(**stored.pop("means"))
-        lists = {name: tuple(stored[name]) for name in ("missing", "hints", "tried")}
-        return Isolation(stored["level"], means=means, certain=True, **lists)
-    found = _find(without)
-    if not found.certain:
-        return found
-    with contextlib.suppress(OSError):
-        known: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):
-            read = json.loads(place.read_text())
-            known = read if isinstance(read, dict) else {}
-        known = dict(list(known.items())[-7:]) | {key: asdict(found)}
-        place.parent.mkdir(parents=True, exist_ok=True)
-        aside = place.with_suffix(f".{os.getpid()}")
-        aside.write_text(json.dumps(known))
-        aside.replace(place)
+    key = tuple(sorted(without))
+    found = None if anew else _known.get(key) or _recall(key)
+    if found is None:
+        found = _find(key)
+        remembered.keep(key, asdict(found) if found.level == BEST else None)
+    if found.certain:
+        _known[key] = found
     return found
+
+
+def _recall(key: tuple[str, ...]) -> Isolation | None:
+    with contextlib.suppress(KeyError, TypeError):
+        if stored := remembered.recall(key):
+            means = Means(**stored.pop("means"))
+            lists = {name: tuple(stored[name]) for name in ("missing", "hints", "tried")}
+            return Isolation(stored["level"], means=means, certain=True, **lists)
+    return None
 
 
 def require(min_level: str, *, unsafe: bool, without: Sequence[str] = ()) -> Isolation:
@@ -124,6 +123,11 @@ def require(min_level: str, *, unsafe: bool, without: Sequence[str] = ()) -> Iso
     if min_level not in tuple("ABCDE"):
         raise WorkbenchError(f"min_level={min_level!r} is not accepted: expected A, B, C, D or E.")
     found = probe(without)
+    if min_level == "A":
+        raise WorkbenchError(
+            f"Isolation level A (exact memory limits by memory.max of a cgroup v2) is not offered yet, B is the "
+            f"strongest and this machine gives {found.level}: set min_level={min(found.level, 'D')}."
+        )
     remedy = " ".join((*found.tried, *found.hints)) or "See `workbench doctor`."
     if found.level == "E" and not unsafe:
         raise WorkbenchError(
@@ -217,7 +221,7 @@ def _describe(
         missing.append(f"Landlock 6 (this kernel offers {means.landlock})")
         hints.append("Linux 6.12 or newer offers Landlock 6; check that `landlock` is among the lsm= of the kernel.")
     if "signal_supervisor" in breaches:
-        missing.append("protection of your other processes against signals")
+        missing.append("protection of your other processes, the trainer too, against signals")
     if "many_processes" in breaches:
         missing.append("a limit on the number of processes (this user is root outside)")
     if not means.seccomp:
@@ -292,16 +296,16 @@ async def _attacked(means: Means) -> Attacked:
     from workbench.sandbox.records import Limits, Request
     from workbench.sandbox.verdicts import judge
     from workbench.sandbox.watch import Watch
-    from workbench.sandbox.zygotes import Zygote
+    from workbench.sandbox.zygotes import NotStarted, Zygote
 
     filtering = seccomp_filter() if means.seccomp else b""
     with _bait() as facts, contextlib.ExitStack() as clean:
         started = time.monotonic()
         try:
             zygote = await Zygote.boot(means, "thin", {}, (), filtering, within_s=BOOT_S)
-        except WorkbenchError as error:
-            what = str(error).removeprefix("The sandbox process did not start: ").partition("; see `workbench")[0]
-            return Attacked(unfinished=what) if time.monotonic() - started > BOOT_S else Attacked(refused=what)
+        except NotStarted as error:
+            late = time.monotonic() - started > BOOT_S
+            return Attacked(unfinished=error.what) if late else Attacked(refused=error.what)
         clean.callback(zygote.kill)
         folder = None if means.outer != "none" else workfolder.make(None)
         if folder is not None:
@@ -339,45 +343,20 @@ def _bait() -> Iterator[dict[str, Any]]:
 
 
 def _home() -> list[str]:
-    """Some files and folders of the user's home that no run needs."""
-    home, needed = str(Path.home()), mounts.view({}).readable
+    """Some files and folders of the user's home, without what the sandbox itself provides at these places."""
+    home = str(Path.home())
+    provided = (*mounts.view({}).mounts, mounts.Mount("bind", "/proc"))
     try:
         names = sorted(os.listdir(home))
     except OSError:
         return []
     paths = [f"{home.rstrip('/')}/{name}" for name in names]
-    return [p for p in paths if not mounts.below(p, needed) and not any(mounts.below(n, [p]) for n in needed)][:40]
+    return [path for path in paths if not any(_provided(p, provided) for p in {path, os.path.realpath(path)})][:40]
 
 
-_FACTS = (
-    "/proc/sys/kernel/random/boot_id",
-    "/proc/self/attr/current",
-    "/proc/self/uid_map",
-    "/proc/sys/user/max_user_namespaces",
-    "/proc/sys/kernel/unprivileged_userns_clone",
-    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-)
-
-
-def _cache_file() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "workbench" / "isolation.json"
-
-
-def _cache_key(without: tuple[str, ...]) -> str:
-    """Changes with the boot, the container, the rights, the interpreter, bubblewrap and this package."""
-    parts = [repr(without), sys.executable, str(os.getuid()), " ".join(os.uname()[2:])]
-    for path in _FACTS:
-        with contextlib.suppress(OSError):
-            parts.append(Path(path).read_text())
-    with contextlib.suppress(OSError):
-        kept = ("CapEff", "Seccomp", "NoNewPrivs")
-        parts += [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(kept)]
-    bubblewrap = shutil.which("bwrap") or ""
-    for path in ("/", "/proc/self/ns/user", bubblewrap):
-        with contextlib.suppress(OSError):
-            status = os.stat(path)
-            changed = status.st_mtime_ns if path == bubblewrap else 0  # of a namespace it is the present time
-            parts.append(f"{status.st_dev}:{status.st_ino}:{changed}")
-    parts += [path.read_text() for path in sorted(HERE.glob("*.py"))]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+def _provided(path: str, plan: Sequence[mounts.Mount]) -> bool:
+    """Whether a run finds something at `path`: a mount there or below, or a place in one that brings files."""
+    around = [mount for mount in plan if mounts.below(path, [mount.path])]
+    nearest = max(around, key=lambda mount: len(mount.path), default=None)
+    shown = nearest is not None and nearest.kind != "tmpfs"
+    return shown or any(mounts.below(mount.path, [path]) for mount in plan)

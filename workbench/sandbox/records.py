@@ -53,6 +53,8 @@ class Request:
     """Seeds `random` and `numpy.random` before the first line."""
     collect: str | None = "submission.csv"
     """File of the working folder whose bytes are wanted."""
+    collect_bytes: int | None = None
+    """A larger one is not read but reported; None: as large as a file may be (`Limits.files_mb`)."""
     flavour: Flavour = "full"
     """full: pandas, numpy, scipy and scikit-learn are preloaded; thin: nothing is."""
 
@@ -75,7 +77,7 @@ class Result:
     level: str
     """Isolation level A-E it ran under."""
     submission: bytes | None = None
-    """Bytes of `Request.collect`; None when missing or not a plain file."""
+    """Bytes of `Request.collect`; None when missing, too large or not a plain file."""
     refused: bool = False
     """The last error was a permission the sandbox does not give; a label for logs, not part of the verdict."""
     reason: str | None = None

@@ -68,7 +68,7 @@ def collect(folder: int, name: str, cap: int) -> tuple[bytes | None, str | None]
         if status.st_nlink != 1:
             return None, f"{name} has {status.st_nlink} names (hard links), expected one."
         if status.st_size > cap:
-            return None, f"{name} has {status.st_size} bytes, more than the limit of {cap}."
+            return None, f"{name} has {status.st_size} bytes, which is too large: expected at most {cap}."
         with open(fd, "rb", closefd=False) as file:
             return file.read(cap + 1)[:cap], None
     except OSError as error:

@@ -28,17 +28,26 @@ def tree(root: int) -> list[int]:
     return found
 
 
-def cpu_seconds(root: int, pids: list[int]) -> float:
-    """CPU of the processes below `root`, ended ones included, without that of `root` itself."""
+def cpu_seconds(root: int, pids: list[int], ledger: dict[tuple[int, int], int]) -> float:
+    """CPU of the processes below `root`, ended ones included, without that of `root` itself.
+
+    Parents take over the time of children they wait for; a parent that ignores SIGCHLD does not. So `ledger` keeps the
+    most seen of each process's own time, by pid and start time, between calls; what such a child uses after the last
+    look at it is not seen.
+    """
     ticks = 0
     for pid in pids:
         try:
             with open(f"/proc/{pid}/stat") as file:
-                own = [int(word) for word in file.read().rpartition(")")[2].split()[11:15]]
+                words = [int(word) for word in file.read().rpartition(")")[2].split()[11:20]]
         except (OSError, ValueError):
             continue
-        ticks += sum(own[2:] if pid == root else own)
-    return ticks / _TICK
+        own, waited_for = sum(words[:2]), sum(words[2:4])
+        ticks += waited_for
+        if pid != root:
+            ticks += own
+            ledger[pid, words[8]] = max(own, ledger.get((pid, words[8]), 0))
+    return max(ticks, sum(ledger.values())) / _TICK
 
 
 def anonymous_bytes(pid: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from workbench.sandbox.records import Limits, Result
 from workbench.sandbox.streams import Capped
 from workbench.types import Verdict
 
-Stop = Literal["wall", "cpu", "memory", "output", "cancelled"]
+Stop = Literal["wall", "cpu", "memory", "output", "cancelled", "unwatched"]
 
 _REFUSED = re.compile(r"PermissionError|Operation not permitted|Permission denied|Read-only file system")
 
@@ -24,7 +24,7 @@ class Observed:
     stdout: Capped
     stderr: Capped
     stopped: Stop | None = None
-    """Why we killed it."""
+    """Why we killed it; unwatched: it ended the process that watches over it."""
     status: int | None = None
     """Wait status of the script, reported by its init."""
     lost: str | None = None
@@ -73,6 +73,8 @@ def _verdict(
         return Verdict.TIMEOUT, f"Stopped after {limits.wall_s:g} s of wall time."
     if seen.stopped == "cpu" or seen.cpu_s > limits.cpu_s or signum == signal.SIGXCPU:
         return Verdict.TIMEOUT, f"Stopped after {limits.cpu_s:g} s of CPU time."
+    if seen.stopped == "unwatched":
+        return Verdict.RUNTIME_ERROR, "Killed: the process that watches over the script was ended, by it or by another."
     if seen.stopped == "memory":
         return Verdict.MEMORY_LIMIT, f"Stopped above {limits.memory_mb} MB of memory."
     if seen.stopped == "output" or seen.stdout.truncated:

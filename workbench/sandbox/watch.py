@@ -41,6 +41,7 @@ class Watch:
         self._begun: float | None = None
         self._asked = time.monotonic()
         self._cpu0, self._resident0 = 0.0, 0
+        self._ledger: dict[tuple[int, int], int] = {}
         self._hung_up = False
         self._killed: float | None = None
         self.seen = Observed(Capped(cap, tail=False), Capped(cap, tail=True))
@@ -69,15 +70,16 @@ class Watch:
         limits = {name: getattr(request.limits, name) for name in request.limits.__slots__}
         message = {"limits": limits, "seed": request.seed, "public": public, "work": work}
         code = request.code if isinstance(request.code, bytes) else request.code.encode("utf-8", "surrogatepass")
-        fds = [sealed(code, "script")]
-        for stream in (self.seen.stdout, self.seen.stderr):
-            read, write = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(read, False)
-            self._pipes[read] = stream
-            fds.append(write)
-        if request.stdin:
-            fds.append(sealed(request.stdin, "stdin"))
+        fds: list[int] = []
         try:
+            fds.append(sealed(code, "script"))
+            for stream in (self.seen.stdout, self.seen.stderr):
+                read, write = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(read, False)
+                self._pipes[read] = stream
+                fds.append(write)
+            if request.stdin:
+                fds.append(sealed(request.stdin, "stdin"))
             socket.send_fds(self._run, [json.dumps(message).encode()], fds)
         finally:
             for fd in fds:
@@ -126,7 +128,7 @@ class Watch:
                 self.seen.wall_s = time.monotonic() - (self._begun or time.monotonic())
                 if self.seen.lost is None:
                     self.seen.status = message["status"]
-                self.seen.cpu_s = max(0.0, message["cpu_s"] - self._cpu0)
+                self.seen.cpu_s = max(self.seen.cpu_s, message["cpu_s"] - self._cpu0)
                 self._raise_peak(message["peak"] - self._resident0)
             case "failed":
                 self.seen.lost = f"The sandbox could not be set up: {message['what'].strip().splitlines()[-1]}"
@@ -157,7 +159,8 @@ class Watch:
                     self.seen.lost = f"The sandbox did not start the script within {START_S:g} s."
                     self._kill()
                 continue
-            self._measure()
+            with contextlib.suppress(OSError):  # no descriptor left to read /proc with: the wall limit still holds
+                self._measure()
             if self.seen.stopped is None and now - self._begun > self._request.limits.wall_s:
                 self._stop("wall")
 
@@ -166,7 +169,7 @@ class Watch:
         if root <= 0:
             return
         pids = usage.tree(root)
-        self.seen.cpu_s = max(self.seen.cpu_s, usage.cpu_seconds(root, pids) - self._cpu0)
+        self.seen.cpu_s = max(self.seen.cpu_s, usage.cpu_seconds(root, pids, self._ledger) - self._cpu0)
         if self.seen.cpu_s > limits.cpu_s:
             self._stop("cpu")
         memory = usage.memory_bytes(pids[1:], self._inherited, 0.5 * limits.memory_mb * 2**20)
@@ -213,20 +216,36 @@ class Watch:
 
     def _settle(self) -> None:
         """All processes are dead: read what they left in the pipes and the folder, close everything."""
-        while not self._hung_up and select.select([self._run], [], [], 0)[0]:
+        try:
+            self._read_the_rest()
+        finally:
+            for fd in list(self._readers):
+                self._deafen(fd)
+            for fd in (*self._pipes, self._init, self._folder):
+                if fd >= 0:
+                    os.close(fd)
+            self._run.close()
+
+    def _read_the_rest(self) -> None:
+        while not self._hung_up and _readable(self._run.fileno()):
             self._hear()
         for fd in self._pipes:
-            while fd in self._readers and select.select([fd], [], [], 0)[0]:
+            while fd in self._readers and _readable(fd):
                 self._read(fd)
         if self.seen.status is None and self.seen.stopped is None and self.seen.lost is None:
-            self.seen.lost = "The sandbox ended without a report."
-        name = self._request.collect
-        if name is not None and self._folder >= 0 and self.seen.lost is None:
-            cap = int(self._request.limits.files_mb * 2**20)
-            self.seen.submission, self.seen.reason = collect(self._folder, name, cap)
-        for fd in list(self._readers):
-            self._deafen(fd)
-        for fd in (*self._pipes, self._init, self._folder):
-            if fd >= 0:
-                os.close(fd)
-        self._run.close()
+            if self._namespaces or self._begun is None:
+                self.seen.lost = "The sandbox ended without a report."
+            else:  # without a pid namespace a script may end its init; the zygote ends the script
+                self.seen.stopped, self.seen.wall_s = "unwatched", time.monotonic() - self._begun
+        name, wanted = self._request.collect, self._request.collect_bytes
+        unwatched = self.seen.stopped == "unwatched"  # it may still write
+        if name is not None and self._folder >= 0 and self.seen.lost is None and not unwatched:
+            most = int(self._request.limits.files_mb * 2**20)
+            self.seen.submission, self.seen.reason = collect(self._folder, name, min(most, wanted or most))
+
+
+def _readable(fd: int) -> bool:
+    """Whether reading would not wait. Not by `select`, which takes no descriptor above 1023."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))

@@ -62,7 +62,7 @@ def check_public(folder: Path, roots: Sequence[Path]) -> None:
 
 def make(public: Path | None) -> Path:
     """A fresh folder with `work` (where ./input links to `public`) and `tmp`, owned by whom the run will be."""
-    top = Path(tempfile.mkdtemp(prefix="workbench-run-"))
+    top = Path(tempfile.mkdtemp(prefix=f"{_prefix()}{os.getpid()}-"))
     for name in ("work", "tmp"):
         (top / name).mkdir(mode=0o700)
     if public is not None:
@@ -73,6 +73,21 @@ def make(public: Path | None) -> Path:
             os.chown(top / name, NOBODY, NOBODY)
             (top / name).chmod(0o777)  # a run that keeps euid 0 without capabilities is not the owner
     return top
+
+
+def sweep() -> None:
+    """Remove the run folders whose owner was killed: a process of this user and pid namespace that is gone."""
+    prefix = _prefix()
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        owner = folder.name.removeprefix(prefix).partition("-")[0]
+        ours = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+        if ours and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            remove(folder)
+
+
+def _prefix() -> str:
+    """Containers may share a folder for temporary files, and have pids of their own."""
+    return f"workbench-run-{os.stat('/proc/self/ns/pid').st_ino}-"
 
 
 def remove(folder: Path) -> None:

@@ -25,6 +25,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Collection
 from typing import Any
 
 import jail
@@ -135,14 +136,24 @@ def warm_up() -> None:
 
 
 def serve(control: socket.socket, config: Config) -> None:
-    """Clone one child per `spawn` and reap; end when the executor closes its side."""
+    """Clone one child per `spawn` and reap; end when the executor closes its side, with all that is below."""
+    poll, inits = select.poll(), set[int]()
+    poll.register(control, select.POLLIN)
+    process = config["mode"] == "process"
+    strays = False
     while True:
-        ready, _, _ = select.select([control], [], [], 0.5)
+        ready = poll.poll(5 if strays else 500)
         _reap()
+        if process:  # a child that is no init of ours was left behind by an init that somebody ended
+            children = _children()
+            inits &= children
+            strays = bool(children - inits) and _kill_descendants(inits)
         if not ready:
             continue
         message, fds, _, _ = socket.recv_fds(control, 64, 1)
         if not message:
+            while process and _kill_descendants():
+                time.sleep(0.001)
             return
         if not fds:
             continue  # a nudge to reap
@@ -156,6 +167,8 @@ def serve(control: socket.socket, config: Config) -> None:
         if pid == 0:
             control.close()
             _guarded(init, run, config)
+        if process:
+            inits.add(pid)
         run.close()
 
 
@@ -163,6 +176,14 @@ def _reap() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+
+
+def _children() -> set[int]:
+    found = set[int]()
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # that thread has ended; its children are another's now
+            found.update(map(int, _slurp(f"/proc/self/task/{task}/children").split()))
+    return found
 
 
 def _guarded(function: Any, run: socket.socket, config: Config) -> None:
@@ -186,6 +207,7 @@ def init(run: socket.socket, config: Config) -> None:
                 file.write(text)
     else:
         jail.adopt_orphans()
+        config["guards"] = _guards()
     _send(run, {"event": "parked"}, [os.pidfd_open(os.getpid())])
     pid = os.fork()
     if pid == 0:
@@ -216,8 +238,20 @@ def _wait_for(pid: int, run: socket.socket, *, watch: bool) -> tuple[int, int]:
             return status, used.ru_maxrss * 1024
 
 
-def _kill_descendants() -> bool:
-    """SIGKILL all below this process once; whether there were any. Orphans come to us, so none can hide above."""
+def _guards() -> list[int]:
+    """Whom a script must not signal where no pid namespace forbids it: its init, and the threads of the zygote.
+
+    As the arguments of kill(): -1 is everybody, a negative number a process group (init has that of the zygote).
+    """
+    zygote = os.getppid()
+    return [-1, -os.getpgrp(), os.getpid(), *map(int, os.listdir(f"/proc/{zygote}/task"))]
+
+
+def _kill_descendants(spared: Collection[int] = ()) -> bool:
+    """SIGKILL all below this process once, but for the `spared` children and those below them; whether there were any.
+
+    Orphans come to us, so none can hide above.
+    """
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -226,7 +260,7 @@ def _kill_descendants() -> bool:
             except (OSError, IndexError):
                 continue
     family = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+    while more := {pid for pid, parent in parents.items() if parent in family} - family - set(spared):
         family |= more
     for pid in family - {os.getpid()}:
         with contextlib.suppress(OSError):
@@ -298,6 +332,8 @@ def lock_down(limits: dict[str, float], folder: str, config: Config) -> None:
     jail.drop_capabilities()
     jail.set_limits(limits, data=config["data"], address_space=config["address_space"], tasks=config["tasks"])
     if config["filter"]:
+        if config["mode"] == "process":
+            jail.forbid_signals(config["guards"])
         jail.load_seccomp(config["filter"])
 
 

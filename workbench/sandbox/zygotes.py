@@ -21,13 +21,30 @@ from workbench.types import WorkbenchError
 BOOT_S = 60.0
 
 
+class NotStarted(WorkbenchError):
+    """A zygote did not come up."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what.rstrip(".")
+        super().__init__(
+            f"The sandbox's own process (the zygote, from which every script is started) could not start, so no script "
+            f"can run: {self.what}; run `workbench doctor`, which tries the sandbox anew and says what is missing."
+        )
+
+
 class Zygote:
     """Started with `boot`; lives until `kill`. All methods are called in the executor's loop."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], control: socket.socket, log: int, public: Mapping[Path, str]
+        self,
+        process: subprocess.Popen[bytes],
+        control: socket.socket,
+        log: int,
+        public: Mapping[Path, str],
+        means: Means,
     ) -> None:
         self._process, self._control, self._log = process, control, log
+        self._namespaces = means.outer != "none"
         self._parked: deque[socket.socket] = deque()
         self._pidfd = -1
         self.public = dict(public)
@@ -49,7 +66,7 @@ class Zygote:
         *,
         within_s: float = BOOT_S,
     ) -> Zygote:
-        """Start one and wait until it is warm. Raises `WorkbenchError` when it does not come up."""
+        """Start one and wait until it is warm. Raises `NotStarted` when it does not come up."""
         view = mounts.view(outer.public_plan(public), hidden)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = os.memfd_create("zygote", os.MFD_CLOEXEC)
@@ -68,18 +85,17 @@ class Zygote:
         except OSError as error:
             ours.close()
             os.close(log)
-            raise WorkbenchError(f"The sandbox process did not start: {error}; see `workbench doctor`.") from None
+            raise NotStarted(str(error)) from None
         finally:
             theirs.close()
-        zygote = cls(process, ours, log, public)
+        zygote = cls(process, ours, log, public, means)
         try:
             ours.send(json.dumps(outer.configuration(means, view, flavour, seccomp)).encode())
             await asyncio.wait_for(zygote._await_ready(), within_s)
         except (OSError, TimeoutError, ValueError) as error:
             tail = zygote._last_words()
             zygote.kill()
-            what = tail or str(error) or f"it was not ready within {within_s:g} s"
-            raise WorkbenchError(f"The sandbox process did not start: {what}; see `workbench doctor`.") from None
+            raise NotStarted(tail or str(error) or f"it was not ready within {within_s:g} s") from None
         except BaseException:
             zygote.kill()
             raise
@@ -153,6 +169,10 @@ class Zygote:
             run.close()
         self._parked.clear()
         if self._pidfd >= 0:
+            if not self._namespaces:  # no namespace dies with it: it must end what is below it
+                with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                    self._control.shutdown(socket.SHUT_RDWR)
+                    self._process.wait(2)
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._process.kill()
