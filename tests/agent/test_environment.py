@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workbench.agent.environment import Environment, Outcome, feedback_from_dict, feedback_to_dict
+from workbench.agent.environment import Environment, Outcome, feedback_from_dict, feedback_to_dict, task_digest
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
-from workbench.tasks.mle import MleTask
-from workbench.types import Action, StopReason, Verdict
+from workbench.tasks.metrics import METRICS
+from workbench.tasks.mle import MleTask, load_task
+from workbench.types import Action, StopReason, Verdict, WorkbenchError
 
 READ = """import pandas as pd
 train = pd.read_csv("input/train.csv")
@@ -20,14 +26,22 @@ sample = pd.read_csv("input/sample_submission.csv")
 """
 
 
+SAVE = READ + 'sample.to_csv("submission.csv", index=False)\n'
+
+
 class Memory(dict[str, Any]):
-    """A store that keeps results in memory."""
+    """A store that keeps results in memory, and says when one has come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = threading.Event()
 
     def result(self, key: str) -> Any:
         return self.get(key)
 
     def store_result(self, key: str, value: dict[str, object]) -> None:
         self[key] = value
+        self.came.set()
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +121,8 @@ def test_limits_are_failures_of_the_program(executor: Executor, tasks: dict[str,
     slow = run(executor, tasks, "used-cars", "while True: pass\n", cpu_s=0.5, wall_s=3.0).feedback
     assert (slow.verdict, slow.failure) == (Verdict.TIMEOUT, "timeout")
     assert "limit" in (slow.reason or "")
+    big = run(executor, tasks, "used-cars", "x = [bytearray(2**20) for _ in range(2000)]\n", memory_mb=256).feedback
+    assert (big.verdict, big.failure) == (Verdict.MEMORY_LIMIT, "memory_limit")
 
 
 @pytest.mark.parametrize("text", ["", "   \n", "```python\n```"])
@@ -132,16 +148,91 @@ def test_equal_programs_run_once_and_stored_results_are_read_back(
 ) -> None:
     store = Memory()
     environment = Environment(tasks, executor, Limits(), store=store)
-    code = READ + 'sample.to_csv("submission.csv", index=False)\n'
-    waits = [environment.submit("used-cars", answer(code)) for _ in range(3)]
+    waits = [environment.submit("used-cars", answer(SAVE)) for _ in range(3)]
     outcomes = [wait() for wait in waits]
-    again = environment.submit("used-cars", answer(code))()
+    again = environment.submit("used-cars", answer(SAVE))()
     assert [outcome.executed for outcome in outcomes] == [True, False, False]
     assert not again.executed
     assert again.feedback == outcomes[0].feedback
     assert len(store) == 1
     other = Environment(tasks, executor, Limits(), seed=1, store=store)
-    assert other.submit("used-cars", answer(code))().executed, "another seed is another program run"
+    assert other.submit("used-cars", answer(SAVE))().executed, "another seed is another program run"
+
+
+def test_a_result_is_stored_before_anyone_waits_for_it(executor: Executor, tasks: dict[str, MleTask]) -> None:
+    """What had ended when a run was killed is read back when it goes on, and counts there as it would have here."""
+    store = Memory()
+    killed = Environment(tasks, executor, Limits(), store=store)
+    killed.begin(3)
+    killed.submit("used-cars", answer(SAVE))
+    assert store.came.wait(30)
+    resumed = Environment(tasks, executor, Limits(), store=store)
+    resumed.begin(3)
+    outcome = resumed.submit("used-cars", answer(SAVE))()
+    assert outcome.executed
+    assert outcome.submission is None, "read back, not run again"
+    assert outcome.feedback.score is not None
+
+
+def test_what_equal_programs_come_to_does_not_depend_on_when_the_first_arrives(
+    executor: Executor, tasks: dict[str, MleTask]
+) -> None:
+    store = Memory()
+    environment = Environment(tasks, executor, Limits(), store=store)
+    environment.begin(1)
+    first = environment.submit("used-cars", answer(SAVE))
+    assert store.came.wait(30)
+    second = environment.submit("used-cars", answer(SAVE))
+    outcomes = [first(), second()]
+    assert [outcome.executed for outcome in outcomes] == [True, False]
+    assert outcomes[0].feedback == outcomes[1].feedback
+    assert outcomes[0].submission == outcomes[1].submission is not None
+
+
+def test_a_result_that_cannot_be_stored_is_told_to_who_waits(executor: Executor, tasks: dict[str, MleTask]) -> None:
+    class Full(Memory):
+        def store_result(self, key: str, value: dict[str, object]) -> None:
+            raise WorkbenchError("the disk is full")
+
+    environment = Environment(tasks, executor, Limits(), store=Full())
+    wait = environment.submit("used-cars", answer(SAVE))
+    with pytest.raises(WorkbenchError, match="the disk is full"):
+        wait()
+
+
+def test_a_result_of_other_libraries_or_isolation_is_not_read_back(
+    executor: Executor, tasks: dict[str, MleTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Memory()
+
+    def submission() -> bytes | None:
+        return Environment(tasks, executor, Limits(), store=store).submit("used-cars", answer(SAVE))().submission
+
+    version = metadata.version
+    assert submission() is not None
+    assert submission() is None, "read back"
+    monkeypatch.setattr(metadata, "version", lambda name: "0.1" if name == "scikit-learn" else version(name))
+    assert submission() is not None
+    assert submission() is None
+    monkeypatch.setattr(Executor, "level", "Z")
+    assert submission() is not None
+    assert len(store) == 3
+
+
+def test_a_task_that_was_mended_is_another_task(tmp_path: Path) -> None:
+    folder = tmp_path / "used-cars"
+    shutil.copytree(load_tasks("used-cars")[0].folder, folder)
+    task = load_task(folder)
+    digests = [task_digest(task)]
+    with (folder / "description.md").open("a") as file:
+        file.write("More words.\n")
+    assert task_digest(load_task(folder)) == digests[0], "scripts are run and graded as before"
+    for name in ("private/answers.csv", "public/train.csv"):
+        lines = (folder / name).read_text().splitlines(keepends=True)
+        (folder / name).write_text("".join([lines[0], *reversed(lines[1:])]))
+        digests.append(task_digest(task))
+    digests.append(task_digest(replace(task, metric=METRICS["rmse"])))
+    assert len(set(digests)) == 4
 
 
 def test_feedback_survives_its_dictionary() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +22,7 @@ from workbench.agent.prompts import (
     trim,
 )
 from workbench.tasks.catalog import load_tasks
+from workbench.tasks.mle import load_task
 from workbench.types import Kind, State, WorkbenchError
 
 SCRIPT = "import pandas as pd\ntrain = pd.read_csv('./input/train.csv')\nprint(len(train))\n"
@@ -119,6 +124,28 @@ def test_missing_values_and_text_are_counted_from_the_public_file(task) -> None:
     assert sum(column.missing for column in columns.values()) > 0
 
 
+def test_what_a_task_shows_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "task"
+    shutil.copytree(load_tasks("loan-missing")[0].folder, folder)
+    task = load_task(folder)
+    before = card(task)
+    assert card(task) == before
+    path = folder / "public" / "train.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-5]))
+    assert card(task).train_rows == before.train_rows - 5
+
+
+def test_the_target_is_the_one_that_the_task_names(tmp_path: Path) -> None:
+    """A table for training may have further columns that the one for testing lacks."""
+    folder = tmp_path / "task"
+    shutil.copytree(load_tasks("loan-missing")[0].folder, folder)
+    path = folder / "public" / "train.csv"
+    table = pd.read_csv(path)
+    table.insert(0, "paid_back", 1)
+    table.to_csv(path, index=False)
+    assert card(load_task(folder)).target.name == "defaulted"
+
+
 # --- completions
 
 FENCED = f"Here it is.\n```python\n{SCRIPT}```\nDone."
@@ -146,6 +173,20 @@ FENCED = f"Here it is.\n```python\n{SCRIPT}```\nDone."
         ("```python\nx = (\n```", "x = (\n"),
         ("print('naïve — 😀')", "print('naïve — 😀')\n"),
         ("x = 1\r\nprint(x)\r\n", "x = 1\r\nprint(x)\n"),
+        ("First I look at the data. Then,\nfor each column, I fill what is missing\nwith its mean.", None),
+        ("# Approach\n\nWe fit a forest.", None),
+        ("# Approach", None),
+        ("if you want more,\nask again.", None),
+        ("import the data and fit", None),
+        ("from the data we learn\nx", None),
+        ("Sorry.", None),
+        ("Sorry", None),
+        ("# load\nimport pandas as pd\nx = (\n", "# load\nimport pandas as pd\nx = (\n"),
+        ("train = pd.read_csv(\n", "train = pd.read_csv(\n"),
+        ("for c in columns:\n    x = (\n", "for c in columns:\n    x = (\n"),
+        ("def broken(:\n    pass\n", "def broken(:\n    pass\n"),
+        ("try:\n    x = (\n", "try:\n    x = (\n"),
+        ("raise ValueError(1)\n", "raise ValueError(1)\n"),
     ],
 )
 def test_the_script_of_a_completion(text: str, code: str | None) -> None:

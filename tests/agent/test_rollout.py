@@ -11,7 +11,7 @@ import pytest
 from workbench.agent.environment import Environment
 from workbench.agent.generate import HFGenerator
 from workbench.agent.policy import Policy
-from workbench.agent.prompts import PromptTooLong
+from workbench.agent.prompts import TEMPLATE_RESERVE, PromptTooLong
 from workbench.agent.rollout import Rollout, prompt_ids, rollout, tasks_by_id
 from workbench.config import make_config
 from workbench.sandbox.executor import Executor, Limits
@@ -64,12 +64,12 @@ def texts(result: Rollout) -> list[list[tuple[int, ...]]]:
 def test_a_prompt_over_its_budget_is_left_out_and_counted(policy: Policy, environment: Environment) -> None:
     tokens = budget(policy, environment)
     result, generator = act(policy, environment, [DRAFT, ENDLESS, DRAFT], (0, "train", 1), tokens=tokens)
-    assert (result.skipped_prompts, result.kept) == (1, (0, 2))
+    assert (result.unfit, result.kept) == ((ENDLESS,), (0, 2))
     assert [group.state.kind for group in result.groups] == [Kind.DRAFT, Kind.DRAFT]
     assert [group.prompt_ids for group in result.groups] == generator.prompts, "trained on what was read, id by id"
     assert all(len(prompt) <= tokens for prompt in generator.prompts)
     fitting, _ = act(policy, environment, [DRAFT, DRAFT, DRAFT], (0, "train", 1), tokens=tokens)
-    assert fitting.skipped_prompts == 0
+    assert fitting.unfit == ()
     assert texts(result) == [texts(fitting)[0], texts(fitting)[2]], "what is left out changes no other state's draws"
 
 
@@ -80,15 +80,22 @@ def test_what_a_template_adds_counts_against_the_budget(
     environment: Environment,
     tmp_path: Path,
 ) -> None:
-    """A default system message is longer than what is reserved: nothing is cut for it, a draft goes in whole."""
+    """A default system message is longer than what is reserved: sections are cut for it as for anything else."""
     template = "You are a helpful assistant. " * 20 + build_tokenizer().chat_template
     folder = build_model(tmp_path, tokenizer=build_tokenizer(template=template), max_position_embeddings=2048)
     policy = make_policy(policy=str(folder))
-    debug = State(TASK, Kind.DEBUG, code="x = 1\n", error="NameError: name 'y' is not defined")
-    tokens = budget(policy, environment) - 100
+    overhead = len(policy.prompt_ids([{"role": "user", "content": ""}]))
+    assert overhead > TEMPLATE_RESERVE
+    debug = State(TASK, Kind.DEBUG, code="x = 1\n" * 200, error="NameError: name 'y' is not defined")
+    whole = len(prompt_ids(policy, debug, environment.tasks[TASK], 10_000))
+    tokens = len(prompt_ids(policy, DRAFT, environment.tasks[TASK], 2000)) + 100
+    assert whole > tokens + overhead
     result, generator = act(policy, environment, [debug, DRAFT], (0, "train", 1), tokens=tokens)
-    assert (result.skipped_prompts, result.kept) == (1, (1,))
+    assert (result.unfit, result.kept) == ((), (0, 1))
+    assert all(tokens - overhead < len(prompt) <= tokens for prompt in generator.prompts)
     assert policy.tokenizer.decode(generator.prompts[0]).startswith("You are a helpful assistant. You are")
+    with pytest.raises(PromptTooLong, match=rf"max_prompt_tokens={overhead} is too small for a draft"):
+        act(policy, environment, [DRAFT], (0, "train", 1), tokens=overhead)
 
 
 def test_a_draft_over_its_budget_is_the_users_to_mend(policy: Policy, environment: Environment) -> None:

@@ -1,24 +1,32 @@
 """The world an action meets: find the script in the text, run it in the sandbox, grade what it wrote.
 
 `Environment.submit` starts an execution at once and returns a function that waits for its `Outcome`, so that the
-sandbox works while the policy is still generating. Results are stored under (task, code, limits, seed, environment)
-and read back, so a resumed run sees what the first one saw and equal programs are executed once.
+sandbox works while the policy is still generating. A result is graded and stored when it arrives, under (task, code,
+limits, seed, environment), and read back, so a resumed run sees what the first one saw and equal programs are executed
+once. The environment is what else decides how a script ends: the task's files and metric, the versions of the libraries
+that scripts import, the isolation level.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import platform
 import re
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache
+from importlib import metadata
+from pathlib import Path
 from typing import Any, Protocol
 
-from workbench.agent.prompts import parse_code, parse_own_score, trim
+from workbench.agent.prompts import parse_code, parse_own_score, stamp, trim
 from workbench.sandbox.executor import Executor, Limits, Request, Result
+from workbench.sandbox.mounts import LIBRARIES
 from workbench.tasks.mle import MleTask, grade
 from workbench.types import Action, Feedback, Verdict, WorkbenchError
 
@@ -30,7 +38,8 @@ SLACK_S = 60.0
 
 FAILURES: dict[str, str] = {
     "no_code": r"^no code",
-    "timeout": r"^stopped at its (?:CPU|wall|time) limit",
+    "timeout": r"^stopped at its time limit",
+    "memory_limit": r"^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b",
     "syntax": r"^(?:SyntaxError|IndentationError|TabError)\b",
     "undefined_name": r"^(?:NameError|ModuleNotFoundError|ImportError|UnboundLocalError)\b",
     "missing_values": r"contains NaN|missing values|Cannot convert non-finite|Input contains infinity",
@@ -72,6 +81,10 @@ class Outcome:
     resumed run) in its interrupted first try."""
 
 
+Judged = tuple[Feedback, bytes | None]
+"""What an execution came to, and the submission's bytes."""
+
+
 class Environment:
     """Runs and grades the scripts of ML-engineering tasks. Thread-safe."""
 
@@ -83,18 +96,19 @@ class Environment:
         *,
         seed: int = 0,
         store: Store | None = None,
-        digest: str = "",
     ) -> None:
         self.tasks = dict(tasks)
         self.executor = executor
         self.limits = limits
         self.seed = seed
         self.store = store
-        self.digest = digest
         self._step: int | None = None
         self._counted: set[str] = set()
-        self._in_flight: dict[str, Future[Result]] = {}
+        self._running: dict[str, Future[Judged]] = {}
+        """By key: executions that nobody has waited for yet."""
         self._lock = threading.Lock()
+        self._judge = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
+        """Grades on a thread of its own: that of the executor has runs to watch."""
 
     def begin(self, step: int) -> None:
         """From now on results are those of this training step; counting starts anew."""
@@ -104,7 +118,8 @@ class Environment:
     def submit(self, task_id: str, action: Action) -> Callable[[], Outcome]:
         """Start running the action's script; the function returned waits for the outcome.
 
-        Raises (when waited for): WorkbenchError if the executor does not answer within its own limits.
+        Raises (when waited for): WorkbenchError if the executor does not answer within its own limits, and whatever
+        grading or storing the result raised.
         """
         code = parse_code(action.text)
         if code is None:
@@ -112,53 +127,93 @@ class Environment:
             return lambda: Outcome(feedback, None, executed=False)
         task = self.tasks[task_id]
         key = self._key(task, code)
-        stored = self.store.result(key) if self.store is not None else None
-        if stored is not None:
-            feedback, executed = feedback_from_dict(stored["feedback"]), self._counts(key, stored["step"])
-            return lambda: Outcome(feedback, None, executed)
-        future, first = self._start(key, task, code)
-        executed = first and self._counts(key, self._step)
-        return lambda: self._finish(key, task, code, future, first, executed)
+        with self._lock:
+            judged = self._running.get(key)
+            if judged is not None:  # asked first, so that it does not matter whether its result is there already
+                return lambda: self._wait(key, task_id, judged, executed=False)
+            stored = self.store.result(key) if self.store is not None else None
+            if stored is not None:
+                feedback, counts = feedback_from_dict(stored["feedback"]), self._counts(key, stored["step"])
+                return lambda: Outcome(feedback, None, counts)
+            started = self._running[key] = self._start(key, task, code)
+            first = self._counts(key, self._step)
+        return lambda: self._wait(key, task_id, started, first)
 
     def _counts(self, key: str, step: int | None) -> bool:
         """Whether a program first run in `step` is a new execution of the present one. That a resumed run reads back
         what it had run before it was interrupted makes no difference to its figures."""
-        with self._lock:
-            if key in self._counted or step != self._step:
-                return False
-            self._counted.add(key)
-            return True
+        if key in self._counted or step != self._step:
+            return False
+        self._counted.add(key)
+        return True
 
     def _key(self, task: MleTask, code: str) -> str:
-        parts = (task.id, code, json.dumps(asdict(self.limits), sort_keys=True), str(self.seed), self.digest)
+        limits = json.dumps(asdict(self.limits), sort_keys=True)
+        parts = (task.id, code, limits, str(self.seed), task_digest(task), self._machine)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
-    def _start(self, key: str, task: MleTask, code: str) -> tuple[Future[Result], bool]:
-        with self._lock:
-            if key in self._in_flight:
-                return self._in_flight[key], False
-            request = Request(code=code, public_dir=task.public_dir, limits=self.limits, seed=self.seed)
-            future = self._in_flight[key] = self.executor.submit(request)
-            return future, True
+    @cached_property
+    def _machine(self) -> str:
+        """What scripts run on: Python, the libraries that they can import, and how they are shut in."""
+        versions = {"python": platform.python_version()}
+        for name in LIBRARIES:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                versions[name] = metadata.version(name)
+        return json.dumps([versions, self.executor.level])
 
-    def _finish(
-        self, key: str, task: MleTask, code: str, future: Future[Result], first: bool, executed: bool
-    ) -> Outcome:
+    def _start(self, key: str, task: MleTask, code: str) -> Future[Judged]:
+        """Run a script; its result is judged and stored as soon as it is there, in whatever order results arrive."""
+        judged: Future[Judged] = Future()
+        step = self._step
+
+        def settle(run: Future[Result]) -> None:
+            try:
+                result = run.result()
+                feedback = judge(task, code, result)
+                if self.store is not None and feedback.verdict is not Verdict.INFRASTRUCTURE:
+                    self.store.store_result(key, {"feedback": feedback_to_dict(feedback), "step": step})
+            except BaseException as error:  # raised again by `_wait`
+                judged.set_exception(error)
+            else:
+                judged.set_result((feedback, result.submission))
+
+        def arrived(run: Future[Result]) -> None:
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending
+                self._judge.submit(settle, run)
+
+        request = Request(code=code, public_dir=task.public_dir, limits=self.limits, seed=self.seed)
+        self.executor.submit(request).add_done_callback(arrived)
+        return judged
+
+    def _wait(self, key: str, task_id: str, judged: Future[Judged], executed: bool) -> Outcome:
         with self._lock:
-            waiting = len(self._in_flight)
+            waiting = len(self._running)
         try:
-            result = future.result(timeout=SLACK_S + waiting * (self.limits.wall_s + 1))
+            feedback, submission = judged.result(timeout=SLACK_S + waiting * (self.limits.wall_s + 1))
         except FutureTimeout:
             raise WorkbenchError(
-                f"The executor gave no answer for a script of task '{task.id}' ({waiting} waiting): "
+                f"The executor gave no answer for a script of task '{task_id}' ({waiting} waiting): "
                 "run `workbench doctor` and start again with `workbench resume`."
             ) from None
-        feedback = judge(task, code, result)
-        if first and self.store is not None and feedback.verdict is not Verdict.INFRASTRUCTURE:
-            self.store.store_result(key, {"feedback": feedback_to_dict(feedback), "step": self._step})
-        with self._lock:  # only now: whoever submits it meanwhile finds it in flight or stored
-            self._in_flight.pop(key, None)
-        return Outcome(feedback, result.submission, executed)
+        finally:
+            with self._lock:  # only now: whoever submits it meanwhile finds it running or stored
+                if self._running.get(key) is judged:
+                    del self._running[key]
+        return Outcome(feedback, submission, executed)
+
+
+def task_digest(task: MleTask) -> str:
+    """Equal for tasks that show a script the same files and grade what it writes in the same way."""
+    grader = (task.metric.name, task.id_column, task.target_columns, task.classes)
+    shown = [task.public_dir / f"{name}.csv" for name in ("train", "test", "sample_submission")]
+    files = [_sha256(path, stamp(path)) for path in (*shown, task.folder / "private" / "answers.csv")]
+    return hashlib.sha256(repr((grader, files)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _sha256(path: Path, changed: tuple[int, int]) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def judge(task: MleTask, code: str, result: Result) -> Feedback:

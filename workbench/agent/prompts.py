@@ -7,7 +7,9 @@ few rows. What does not fit is left out by priority, whole lines at a time, neve
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 FULL_BUDGET = 1024
 """From this many prompt tokens the description, a data preview and guidelines are added."""
 TEMPLATE_RESERVE = 24
-"""Tokens left for the chat template's own marks; a default system message of a large model may take more."""
+"""Tokens left for the chat template's own marks; `agent/rollout.py: prompt_ids` counts what a larger one takes."""
 
 WANTS = {
     "probability": "Submit the probability of the positive class.",
@@ -112,8 +114,9 @@ def render(state: State, facts: Card, *, budget: int, count: Callable[[str], int
 
 
 def card(task: MleTask) -> Card:
-    """Facts of an embedded or user's task, read once from its public folder."""
-    facts = _read_card(str(task.public_dir), task.id_column)
+    """Facts of an embedded or user's task, read from its public folder once and again when a file changes."""
+    paths = [task.public_dir / f"{name}.csv" for name in ("train", "test", "sample_submission")]
+    facts = _read_card(tuple(paths), tuple(map(stamp, paths)), task.id_column, task.train_target)
     several = len(task.target_columns) > 1
     wants = "probabilities" if several and task.metric.wants == "probability" else task.metric.wants
     return replace(
@@ -125,25 +128,32 @@ def card(task: MleTask) -> Card:
     )
 
 
+def stamp(path: Path) -> tuple[int, int]:
+    """(time of the last change in ns, bytes): what a memory of a file's content is kept under."""
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
 @lru_cache(maxsize=256)
-def _read_card(public_dir: str, id_column: str) -> Card:
+def _read_card(paths: tuple[Path, ...], changed: tuple[tuple[int, int], ...], id_column: str, target: str) -> Card:
     import pandas as pd
 
-    folder = Path(public_dir)
-    train, test, sample = (pd.read_csv(folder / f"{name}.csv") for name in ("train", "test", "sample_submission"))
-    return card_from_frames(train, test, sample, id_column)
+    train, test, sample = map(pd.read_csv, paths)
+    return card_from_frames(train, test, sample, id_column, target)
 
 
-def card_from_frames(train: pd.DataFrame, test: pd.DataFrame, sample: pd.DataFrame, id_column: str) -> Card:
-    """Facts that the public tables show; metric, wording of `wants` and description are filled in by the caller."""
-    labels = [name for name in train.columns if name not in test.columns] or [str(sample.columns[-1])]
+def card_from_frames(
+    train: pd.DataFrame, test: pd.DataFrame, sample: pd.DataFrame, id_column: str, target: str
+) -> Card:
+    """Facts that the public tables show; metric, wording of `wants` and description are filled in by the caller.
+    `target` is a column of `train`."""
     features = [name for name in train.columns if name in test.columns and name != id_column]
     return Card(
         metric="",
         higher_is_better=True,
         wants="number",
         id_column=id_column,
-        target=_column(train[labels[0]]),
+        target=_column(train[target]),
         submission=tuple(map(str, sample.columns)),
         train_rows=len(train),
         test_rows=len(test),
@@ -294,10 +304,11 @@ def trim(text: str, limit: int) -> str:
 
 
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*$", re.MULTILINE)
-_CODE = re.compile(
-    r"^\s*(?:import|from|def|class|for|if|while|with|try|print|#|@)\b|^\s*#|^[\w.\[\], '\"]+\s*=|^\w[\w.]*\(",
-    re.MULTILINE,
+_STATEMENT = re.compile(
+    r"import\s+[\w.]+\s*(?:$|[,;#]|as\b)|from\s+[\w.]+\s+import\b|(?:def|class)\s+\w+\s*[(:]|@\w|try\s*:"
+    r"|[\w.]+(?:\[.*?\])?(?:\s*,\s*[\w.]+)*\s*=(?!=)|\w[\w.]*\("
 )
+"""How a line of Python begins and a sentence does not, though the line may have a syntax error later on."""
 
 
 def parse_code(text: str) -> str | None:
@@ -308,13 +319,29 @@ def parse_code(text: str) -> str | None:
     """
     blocks = _fenced(text)
     if not blocks:
-        return text.strip() + "\n" if _CODE.search(text) else None
+        return text.strip() + "\n" if _bare_code(text) else None
     python = [body for language, body in blocks if language.lower() in ("python", "py", "python3", "")]
     candidates = [body for body in python or [body for _, body in blocks] if body.strip()]
-    whole = [body for body in candidates if _compiles(body)]
+    whole = [body for body in candidates if _parsed(body) is not None]
     if not candidates:
         return None
     return (whole[-1] if whole else candidates[0]).strip("\n") + "\n"
+
+
+def _bare_code(text: str) -> bool:
+    """Whether a text without fences is a script: all of it is Python that does something, or its first line is.
+
+    Prose has lines that begin with "for" or "#" too, and one word alone is an expression.
+    """
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return bool(_STATEMENT.match(first)) or any(map(_acts, (text, first, first + " pass")))
+
+
+def _acts(code: str) -> bool:
+    """Whether this is Python with more in it than comments and values."""
+    tree = _parsed(code)
+    return tree is not None and any(not isinstance(n, ast.Expr) or isinstance(n.value, ast.Call) for n in tree.body)
 
 
 def _fenced(text: str) -> list[tuple[str, str]]:
@@ -331,16 +358,16 @@ def _fenced(text: str) -> list[tuple[str, str]]:
     return blocks
 
 
-def _compiles(code: str) -> bool:
-    import warnings
-
+def _parsed(code: str) -> ast.Module | None:
+    """The tree of a script; None when it does not compile."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(code, "<action>", "exec")
+            tree = ast.parse(code)
+            compile(tree, "<action>", "exec")
+            return tree
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
-        return False
-    return True
+        return None
 
 
 _SCORE = re.compile(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from workbench.agent.environment import Environment, Outcome
 from workbench.agent.generate import Generator
 from workbench.agent.policy import Policy
-from workbench.agent.prompts import PromptTooLong, messages
+from workbench.agent.prompts import TEMPLATE_RESERVE, PromptTooLong, messages
 from workbench.config import Config
 from workbench.tasks.mle import MleTask
 from workbench.types import Action, Feedback, Group, Kind, State, Turn
@@ -26,7 +26,7 @@ class Rollout:
     """[group][member], with the submissions' bytes where a program was executed."""
     executions: int
     """Distinct programs run; stored results and answers without code do not count."""
-    skipped_prompts: int
+    unfit: tuple[State, ...]
     """States made of the policy's own scripts whose prompt does not fit its budget even after trimming."""
 
 
@@ -37,8 +37,17 @@ def derive_seed(*parts: object) -> int:
 
 
 def prompt_ids(policy: Policy, state: State, task: MleTask, budget: int) -> list[int]:
-    """The token ids the policy sees in this state, sections trimmed by priority to `budget` tokens."""
-    return policy.prompt_ids(messages(state, task, budget=budget, count=policy.count_tokens))
+    """The token ids the policy sees in this state: at most `budget`, sections trimmed by priority.
+
+    What the chat template adds counts too; for less than `TEMPLATE_RESERVE` tokens that many are left. Raises
+    `PromptTooLong` when not even the smallest form fits.
+    """
+
+    def count(text: str) -> int:
+        whole = len(policy.prompt_ids([{"role": "user", "content": text}]))
+        return max(policy.count_tokens(text), whole - TEMPLATE_RESERVE)
+
+    return policy.prompt_ids(messages(state, task, budget=budget, count=count))
 
 
 def rollout(
@@ -87,7 +96,7 @@ def rollout(
         kept=tuple(fitting),
         outcomes=tuple(tuple(row) for row in outcomes),
         executions=sum(outcome.executed for row in outcomes for outcome in row),
-        skipped_prompts=len(states) - len(fitting),
+        unfit=tuple(state for state, prompt in zip(states, prompts, strict=True) if not prompt),
     )
 
 
@@ -95,12 +104,11 @@ def _prompt(policy: Policy, state: State, task: MleTask, budget: int) -> list[in
     """The prompt of a state; empty when what the policy wrote makes it too long. Raises `PromptTooLong` for a draft,
     whose length is the user's to mend."""
     try:
-        ids = prompt_ids(policy, state, task, budget)
+        return prompt_ids(policy, state, task, budget)
     except PromptTooLong:
         if state.kind is Kind.DRAFT:
             raise
         return []
-    return ids if len(ids) <= budget or state.kind is Kind.DRAFT else []
 
 
 def _group(

@@ -26,7 +26,7 @@ def rollout_metrics(
     staleness = [version - turn.action.policy_version for turn in turns]
     metrics: dict[str, float] = {
         "executions": float(sum(result.executions for result in results)),
-        "skipped_prompts": float(sum(result.skipped_prompts for result in results)),
+        "skipped_prompts": float(sum(len(result.unfit) for result in results)),
     }
     if turns:
         metrics |= {

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from workbench.agent.prompts import stamp
 from workbench.tasks.mle import MleTask, position
 from workbench.types import Feedback, Group, Reward, State, Turn, Verdict, WorkbenchError
 
@@ -75,12 +76,16 @@ def _scored(turn: Turn, task: MleTask) -> Turn:
     return replace(turn, reward=score(turn.state, feedback, position=where, copied=copied))
 
 
-@lru_cache(maxsize=1024)
 def sample_shas(public_dir: Path) -> frozenset[str]:
     """SHA-256 of the sample submission as it lies there and as pandas writes it after reading it."""
+    path = public_dir / "sample_submission.csv"
+    return _sample_shas(path, stamp(path))
+
+
+@lru_cache(maxsize=1024)
+def _sample_shas(path: Path, changed: tuple[int, int]) -> frozenset[str]:
     import pandas as pd
 
-    path = public_dir / "sample_submission.csv"
     forms = (path.read_bytes(), pd.read_csv(path).to_csv(index=False).encode())
     return frozenset(hashlib.sha256(form).hexdigest() for form in forms)
 

@@ -287,5 +287,5 @@ def table_card(schema: Schema, train: pd.DataFrame, test: pd.DataFrame, sample: 
     """The card of a task whose tables were made."""
     from dataclasses import replace
 
-    facts = card_from_frames(train, test, sample, schema.id_column)
+    facts = card_from_frames(train, test, sample, schema.id_column, schema.target)
     return replace(facts, metric=schema.metric, higher_is_better=schema.metric in HIGHER, wants=schema.wants)
