@@ -15,7 +15,7 @@ import torch
 from workbench.agent import generate as sampling
 from workbench.agent.cache import bytes_per_token, supports_slots
 from workbench.agent.generate import HFGenerator, choose
-from workbench.agent.logprobs import completion_logprobs
+from workbench.agent.logprobs import completion_logprobs, split_head
 from workbench.agent.policy import Policy
 from workbench.types import Action, StopReason, WorkbenchError
 
@@ -28,9 +28,10 @@ FAMILIES = {
     "gemma2": {"final_logit_softcapping": 2.0, "sliding_window": 4, "head_dim": 8},
     "mistral": {"sliding_window": 4},
     "bloom": {},
+    "granite": {"logits_scaling": 3.0},
     "mamba": {"state_size": 4},
 }
-IN_SLOTS = {"llama", "gpt2", "qwen3"}
+IN_SLOTS = {"llama", "gpt2", "qwen3", "granite"}
 
 
 def sample(
@@ -254,6 +255,16 @@ def test_prompts_are_read_once_and_finished_rows_dropped(tiny_policy: Policy) ->
     steps = shapes[-(max(lengths) - 1) :]
     assert shapes[-len(steps) - 1] == (3, 30)
     assert [rows for rows, _ in steps] == [sum(length > t for length in lengths) for t in range(1, max(lengths))]
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "granite"])
+def test_a_whole_model_makes_logits_for_one_position(of_kind: Callable[..., Policy], kind: str) -> None:
+    policy = of_kind(kind)
+    assert split_head(policy.model) is None
+    shapes: list[tuple[int, ...]] = []
+    policy.model.register_forward_hook(lambda module, args, output: shapes.append(tuple(output.logits.shape)))
+    sample(policy)
+    assert {positions for _, positions, _ in shapes} == {1}
 
 
 def test_ids_are_never_read_from_text(tiny_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,6 +276,35 @@ def test_peak_grows_with_the_chunk_not_with_the_length(monkeypatch: pytest.Monke
     assert peak(model, 1024) > 2 * 4 * 2**20
 
 
+@pytest.mark.parametrize("kind", ["gemma2", "granite"])
+def test_a_whole_model_runs_on_few_rows_at_a_time(
+    of_kind: Callable[..., Policy], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its logits for all rows at once are what a large vocabulary has no memory for."""
+    policy = of_kind(kind)
+    rows = [*ROWS, ROWS[0]]
+    shapes: list[tuple[int, ...]] = []
+    policy.model.register_forward_hook(lambda module, args, output: shapes.append(tuple(output.logits.shape)))
+
+    def results() -> tuple[torch.Tensor, list[torch.Tensor]]:
+        policy.model.zero_grad()
+        values, _, entropy = completion_logprobs(policy.model, rows, 0.7, entropy=True)
+        (values * torch.linspace(-1, 1, values.numel()).view_as(values)).sum().backward()
+        assert entropy is not None
+        return torch.cat([values.detach(), entropy]), [p.grad.clone() for p in policy.trainable()]
+
+    values, gradients = results()
+    assert max(shape[0] for shape in shapes) == 5
+    monkeypatch.setattr(scoring, "WHOLE_ELEMENTS", 2 * 21 * shapes[-1][-1])
+    shapes.clear()
+    few, few_gradients = results()
+    assert {shape[0] for shape in shapes} == {1, 2}
+    assert torch.allclose(few, values, atol=1e-5)
+    scale = max(gradient.abs().max() for gradient in gradients)
+    for one, other in zip(gradients, few_gradients, strict=True):
+        assert (one - other).abs().max() < 1e-5 * scale
+
+
 # --- gradient checkpointing with LoRA
 
 

@@ -185,11 +185,11 @@ class _Session:
         self.stop = frozenset(self.policy.stop_ids)
 
     def logits(self, last: Tensor | None, **inputs: Any) -> Tensor:
-        """Logits [B, V] after position `last` [B] of each row (None: the only one), filling the cache given."""
+        """Logits [B, V] after position `last` [B] of each row, filling the cache given; None: after the last one, which
+        is all that a model without a plain head can be asked for."""
         if self.parts is None:
-            keep = 0 if last is not None else 1
-            out = self.policy.model(use_cache=True, logits_to_keep=keep, **inputs).logits
-            return out[:, -1] if last is None else out[torch.arange(len(out), device=out.device), last]
+            assert last is None
+            return self.policy.model(use_cache=True, logits_to_keep=1, **inputs).logits[:, -1]
         backbone, head = self.parts
         hidden = backbone(use_cache=True, **inputs).last_hidden_state
         return head(hidden[:, -1] if last is None else hidden[torch.arange(len(hidden), device=hidden.device), last])
@@ -203,7 +203,8 @@ class _Session:
             if logprob != logprob or logprob == float("-inf"):
                 raise WorkbenchError(
                     f"the policy returned NaN or infinite logits at version {self.policy.version}: its weights have "
-                    "diverged, go back to an earlier checkpoint with a lower learning_rate."
+                    "diverged, train again with a lower learning_rate, from the start or from the policy of an earlier "
+                    "checkpoint (policy=runs/NAME/checkpoints/STEP/policy)."
                 )
             row.tokens.append(token)
             row.logprobs.append(logprob)
@@ -239,12 +240,17 @@ class _Prefilled:
 
 
 def _prefill(session: _Session, prompts: Sequence[Sequence[int]]) -> list[_Prefilled]:
-    """Read prompts together, right-padded: causality hides the filler, so no mask is needed."""
+    """Read prompts together, right-padded: causality hides the filler, so no mask is needed.
+
+    One prompt at a time where the model has no plain head: it would make logits for every position of every row.
+    """
+    if session.parts is None and len(prompts) > 1:
+        return [_prefill(session, [prompt])[0] for prompt in prompts]
     width = max(len(prompt) for prompt in prompts)
     pad = session.policy.pad_id
     ids = session.tensor([[*prompt, *[pad] * (width - len(prompt))] for prompt in prompts])
     cache = DynamicCache(config=_inner(session.policy.model).config.get_text_config())
-    last = session.tensor([len(prompt) - 1 for prompt in prompts])
+    last = None if session.parts is None else session.tensor([len(prompt) - 1 for prompt in prompts])
     logits = session.logits(last, input_ids=ids, cache=cache)
     return [_Prefilled(cache, row, logits[row]) for row in range(len(prompts))]
 

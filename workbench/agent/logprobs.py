@@ -1,4 +1,8 @@
-"""Log-probabilities of sampled completions, with gradient, without ever holding [batch, length, vocab]."""
+"""Log-probabilities of sampled completions, with gradient, holding few logits at a time.
+
+Where the logits are head(backbone), they are made for some tokens at once and [batch, length, vocab] never exists.
+Where a model does more to them (Gemma-2, Granite, Cohere), it makes all of a row's at once, and the rows are bounded.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,9 @@ Row = tuple[Sequence[int], Sequence[int]]
 CHUNK_ELEMENTS = 2**24
 """Logits that one chunk holds (64 MB in fp32): tokens of a chunk = this / vocabulary size."""
 
+WHOLE_ELEMENTS = 2**27
+"""Logits that one forward of a model without a plain head makes (512 MB in fp32); one row at least, however long."""
+
 _plain_heads: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 """Model → is its output exactly head(backbone)? A memory of `split_head`, asked once per model."""
 
@@ -37,8 +44,9 @@ def completion_logprobs(
     Rows are right-padded with `pad_id` to the longest; which id that is changes nothing, since masks come from
     lengths. A causal model never looks to the right, so the filler needs no attention mask, and the fast causal
     kernels apply. Only completion positions go through the output head, `chunk_tokens` at a time (default: 2^24 logits
-    a chunk); a chunk's logits are dropped after use and recomputed in the backward pass. The caller sees to it that
-    dropout is off (`load_policy` does).
+    a chunk); a chunk's logits are dropped after use and recomputed in the backward pass. A model without a plain head
+    runs on as many rows at once as `WHOLE_ELEMENTS` allows, and again in the backward pass where that is not all of
+    them. The caller sees to it that dropout is off (`load_policy` does).
 
     Returns (logprobs, mask, entropy): [R, C] fp32 in nats, with gradient where the model has one, 0 where masked;
     [R, C] bool, True on completion tokens; [R, C] fp32 without gradient, the entropy of softmax(logits / temperature)
@@ -53,13 +61,17 @@ def completion_logprobs(
     if not any(lengths):
         zeros = torch.zeros(mask.shape, device=device)
         return zeros, mask, zeros.clone() if entropy else None
-    ids = _padded(rows, pad_id).to(device)
-    row_of = torch.tensor([r for r, c in enumerate(lengths) for _ in range(c)], device=device)
-    position = torch.tensor([len(p) - 1 + i for p, c in rows for i in range(len(c))], device=device)
-    targets = torch.tensor([token for _, completion in rows for token in completion], device=device)
-
-    head, states = _states(model, ids, row_of, position)  # [N, d], or [N, V] when there is no separate head
-    values, entropies = _selected(head, states, targets, temperature, entropy, chunk_tokens)
+    size = len(rows) if split_head(model) is not None else _rows_at_once(model, rows)
+    parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+    recompute = len(parts) > 1 and torch.is_grad_enabled()
+    found = []
+    for part in parts:
+        arguments = (model, part, temperature, pad_id, entropy, chunk_tokens)
+        if recompute:
+            found.append(checkpoint(_forward, *arguments, use_reentrant=False, preserve_rng_state=False))
+        else:
+            found.append(_forward(*arguments))
+    values, entropies = (torch.cat(results) for results in zip(*found, strict=True))
     empty = torch.zeros(mask.shape, device=device)
     scattered = empty.masked_scatter(mask, values)
     return scattered, mask, empty.masked_scatter(mask, entropies) if entropy else None
@@ -69,6 +81,26 @@ def _padded(rows: Sequence[Row], pad_id: int) -> Tensor:
     """[R, longest prompt + completion] ids, int64, right-padded."""
     width = max(len(prompt) + len(completion) for prompt, completion in rows)
     return torch.tensor([[*p, *c, *[pad_id] * (width - len(p) - len(c))] for p, c in rows])
+
+
+def _rows_at_once(model: Any, rows: Sequence[Row]) -> int:
+    """Rows whose logits, from the first completion token of any to the end of the longest, are `WHOLE_ELEMENTS`."""
+    positions = max(len(p) + len(c) for p, c in rows) - min(len(p) - 1 for p, _ in rows)
+    return max(1, WHOLE_ELEMENTS // (positions * int(model.config.get_text_config().vocab_size)))
+
+
+def _forward(
+    model: Any, rows: Sequence[Row], temperature: float, pad_id: int, entropy: bool, chunk_tokens: int | None
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities [N] of the completion tokens of `rows`, and entropies [N] (empty unless asked for)."""
+    device = next(model.parameters()).device
+    row_of = torch.tensor([r for r, (_, c) in enumerate(rows) for _ in c], dtype=torch.long, device=device)
+    position = torch.tensor([len(p) - 1 + i for p, c in rows for i in range(len(c))], dtype=torch.long, device=device)
+    targets = torch.tensor([token for _, completion in rows for token in completion], dtype=torch.long, device=device)
+    if not len(targets):
+        return torch.zeros(0, device=device), torch.zeros(0, device=device)
+    head, states = _states(model, _padded(rows, pad_id).to(device), row_of, position)
+    return _selected(head, states, targets, temperature, entropy, chunk_tokens)
 
 
 def _states(model: Any, ids: Tensor, row_of: Tensor, position: Tensor) -> tuple[nn.Module | None, Tensor]:
