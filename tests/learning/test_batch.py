@@ -66,7 +66,9 @@ def test_flat_groups_stay_when_asked_for() -> None:
     groups = [group("flat", [4, 4]), group("a", [1, 1, 1])]
     advantages = [[0.0, 0.0], [0.5, 0.0, -0.5]]
     assert len(make_samples(groups, advantages, 0, 8)[0]) == 3, "a member at its group's mean is no flat group"
-    assert len(make_samples(groups, advantages, 0, 8, keep_flat=True)[0]) == 5
+    kept, metrics = make_samples(groups, advantages, 0, 8, keep_flat=True)
+    assert [sample.teaches for sample in kept] == [False, False, True, True, True]
+    assert (metrics["samples"], metrics["samples_flat"]) == (5, 2)
 
 
 def test_dropped_flat_groups_do_not_shrink_the_step() -> None:
@@ -107,10 +109,7 @@ def test_micro_batches_at_the_edges() -> None:
 
 
 def test_collate_shapes_dtypes_and_values() -> None:
-    batch = collate([sample(2, 3, advantage=0.5), sample(4, 1, advantage=-0.5)], "cpu", 9)
-    assert batch.prompt_ids.tolist() == [[100, 101, 9, 9], [100, 101, 102, 103]]
-    assert batch.prompt_lengths.tolist() == [2, 4]
-    assert batch.completion_ids.tolist() == [[0, 1, 2], [0, 9, 9]]
+    batch = collate([sample(2, 3, advantage=0.5), sample(4, 1, advantage=-0.5)], "cpu")
     assert batch.loss_mask.tolist() == [[True, True, True], [True, False, False]]
     assert batch.sampler_logprobs.tolist() == [[-0.5, -0.5, -0.5], [-0.5, 0, 0]]
     assert batch.advantages.tolist() == [0.5, -0.5]
@@ -119,16 +118,16 @@ def test_collate_shapes_dtypes_and_values() -> None:
 
 
 def test_collate_without_rows_or_tokens() -> None:
-    assert collate([], "cpu", 0).completion_ids.shape == (0, 0)
-    batch = collate([sample(2, 0), sample(1, 0)], "cpu", 0)
-    assert batch.completion_ids.shape == batch.loss_mask.shape == batch.sampler_logprobs.shape == (2, 0)
+    for samples in ([], [sample(2, 0), sample(1, 0)]):
+        batch = collate(samples, "cpu")
+        assert batch.loss_mask.shape == batch.sampler_logprobs.shape == (len(samples), 0)
 
 
-def test_masks_come_from_lengths_when_pad_is_end_of_text() -> None:
+def test_masks_come_from_lengths_whatever_the_ids_are() -> None:
     end = 2
     row = Sample((1,), (5, end, 6, end), (-1.0,) * 4, 1.0, 0, "g")
     other = Sample((1,), (5,) * 6, (-1.0,) * 6, 1.0, 0, "g")
-    batch = collate([row, other], "cpu", pad=end)
+    batch = collate([row, other], "cpu")
     assert batch.loss_mask.sum(1).tolist() == [4, 6]
     policy = batch.sampler_logprobs.clone().requires_grad_()
     loss, _ = policy_loss(
@@ -150,7 +149,7 @@ def test_fuzzed_rows_always_agree() -> None:
     generator = random.Random(1)
     for _ in range(50):
         samples = [sample(generator.randint(0, 9), generator.randint(0, 9)) for _ in range(generator.randint(1, 6))]
-        batch = collate(samples, "cpu", 0)
+        batch = collate(samples, "cpu")
         lengths = [len(s.completion_ids) for s in samples]
         assert batch.loss_mask.sum(1).tolist() == lengths
         assert denominators(samples, 9).tokens == int(batch.loss_mask.sum())

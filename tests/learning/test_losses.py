@@ -204,6 +204,23 @@ def test_kl_enters_the_loss_with_its_weight() -> None:
     assert finalise(merge([sums]))["kl_ref"] == pytest.approx(1.25)
 
 
+def test_each_term_has_its_own_denominators() -> None:
+    # one row of two tokens teaches: -(1 + 1)/2; k2 of gaps 1, 2, 1, 1: (1/2 + 4/2 + 1/2 + 1/2) / 4 tokens = 0.875
+    policy = torch.full((2, 2), -1.0)
+    value, _ = policy_loss(
+        policy,
+        policy,
+        policy,
+        policy - torch.tensor([[1, 2], [1, 1]]),
+        torch.tensor([1.0, 0.0]),
+        torch.ones(2, 2),
+        LossConfig(kl_coef=0.4, kl_estimator="k2"),
+        Denominators(1, 2, 2),
+        kl_denominators=Denominators(2, 4, 2),
+    )
+    assert value.item() == pytest.approx(-1.0 + 0.4 * 0.875)
+
+
 def test_no_reference_no_kl_to_it() -> None:
     policy = torch.zeros(1, 2)
     _, sums = run(policy, policy, torch.ones(1), torch.ones(1, 2), LossConfig(), Denominators(1, 2, 2))

@@ -139,6 +139,36 @@ def test_the_first_step_on_policy_reports_a_loss_of_0_and_a_gradient(folder: Pat
     assert (metrics["rows"], metrics["tokens"]) == (3, 9)
 
 
+def with_flat(policy: Policy) -> tuple[list[Sample], list[Sample]]:
+    """Samples that teach, and three times as many tokens that do not."""
+    teaching = draw_samples(policy)
+    flat = [replace(sample, advantage=0.0, group_id="flat", teaches=False) for sample in teaching * 3]
+    return teaching, flat
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_flat_groups_enter_the_kl_term_and_do_not_shrink_the_surrogate(folder: Path, loss: str) -> None:
+    """The step's gradient is that of the teaching samples alone plus that of the KL term over all."""
+    config = settings(folder, loss=loss, kl_coef=0.0)
+    policy = load_policy(change(config, kl_coef=0.5))
+    with torch.no_grad():  # away from the reference, or the KL term had no gradient
+        generator = torch.Generator().manual_seed(5)
+        for parameter in policy.trainable():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    teaching, flat = with_flat(policy)
+    restrained = change(config, kl_coef=0.5)
+    surrogate = gradients(policy, teaching, config)
+    everything = [replace(sample, advantage=0.0, teaches=False) for sample in teaching + flat]
+    penalty = gradients(policy, everything, restrained)
+    for samples in (teaching + flat, flat[::-1] + teaching[::-1]):
+        for cut in (8192, 64):
+            found = gradients(policy, samples, change(restrained, micro_batch_tokens=cut))
+            scale = max(float(gradient.abs().max()) for gradient in found)
+            for whole, one, other in zip(found, surrogate, penalty, strict=True):
+                assert float((whole - one - other).abs().max()) <= 1e-5 * scale + 1e-6
+    assert max(float(gradient.abs().max()) for gradient in penalty) > 1e-4
+
+
 def test_without_a_kl_term_no_reference_is_made(folder: Path) -> None:
     config = settings(folder, kl_coef=0.0)
     policy = load_policy(config)

@@ -5,14 +5,14 @@ Masks come from lengths, never from token values, so a pad id that equals the en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from workbench.learning.losses import Denominators
-from workbench.types import Group, WorkbenchError
+from workbench.types import Group, Turn, WorkbenchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Sample:
     advantage: float
     policy_version: int
     group_id: str
+    teaches: bool = True
+    """False in a group whose advantages are all 0: only a KL term acts on it."""
 
     def __post_init__(self) -> None:
         if len(self.completion_ids) != len(self.sampler_logprobs):
@@ -41,14 +43,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """R samples as tensors, right-padded to P prompt and C completion positions."""
+    """R samples: their ids, and tensors right-padded to C completion positions."""
 
-    prompt_ids: Tensor
-    """[R, P] int64."""
-    prompt_lengths: Tensor
-    """[R] int64."""
-    completion_ids: Tensor
-    """[R, C] int64."""
     loss_mask: Tensor
     """[R, C] bool: True on sampled tokens and only there."""
     sampler_logprobs: Tensor
@@ -71,10 +67,11 @@ def make_samples(
 
     `advantages` has one value per turn of each group; None (unscorable, or no baseline) leaves the turn out. Also left
     out: turns sampled more than `max_staleness` versions before `version`, completions without a token, and groups
-    whose advantages are all 0: they have no policy gradient, and counting them would shrink the step. `keep_flat`
-    keeps the latter, for a KL term acts on them too. Raises WorkbenchError when shapes disagree.
+    whose advantages are all 0: they have no policy gradient. `keep_flat` keeps the latter as samples that do not teach,
+    for a KL term acts on them too. Raises WorkbenchError when shapes disagree.
 
-    Metrics: samples, trained_tokens, samples_stale, samples_empty, samples_flat (each counted once, in this order).
+    Metrics: samples and trained_tokens of all samples, samples_stale, samples_empty, and samples_flat, whether they are
+    left out or kept (each turn counted once, in this order).
     """
     if len(groups) != len(advantages):
         raise WorkbenchError(f"{len(advantages)} lists of advantages for {len(groups)} groups: expected one per group.")
@@ -85,7 +82,7 @@ def make_samples(
             raise WorkbenchError(
                 f"Group '{group.id}' has {len(group.turns)} turns and {len(values)} advantages: expected one per turn."
             )
-        spread = keep_flat or any(values)
+        spread = any(values)
         for turn, advantage in zip(group.turns, values, strict=True):
             action = turn.action
             if advantage is None:
@@ -94,19 +91,10 @@ def make_samples(
                 stale += 1
             elif not action.token_ids:
                 empty += 1
-            elif not spread:
-                flat += 1
             else:
-                kept.append(
-                    Sample(
-                        group.prompt_ids,
-                        action.token_ids,
-                        action.sampler_logprobs,
-                        advantage,
-                        action.policy_version,
-                        group.id,
-                    )
-                )
+                flat += not spread
+                if spread or keep_flat:
+                    kept.append(_sample(group, turn, advantage, spread))
     return kept, {
         "samples": float(len(kept)),
         "trained_tokens": float(sum(len(sample.completion_ids) for sample in kept)),
@@ -116,8 +104,21 @@ def make_samples(
     }
 
 
-def denominators(samples: Sequence[Sample], max_completion_tokens: int) -> Denominators:
-    """Counts over all samples of the step, whatever micro-batches they are cut into."""
+def _sample(group: Group, turn: Turn, advantage: float, teaches: bool) -> Sample:
+    action = turn.action
+    return Sample(
+        group.prompt_ids,
+        action.token_ids,
+        action.sampler_logprobs,
+        advantage,
+        action.policy_version,
+        group.id,
+        teaches,
+    )
+
+
+def denominators(samples: Iterable[Sample], max_completion_tokens: int) -> Denominators:
+    """Counts over samples of the whole step, whatever micro-batches they are cut into."""
     lengths = [len(sample.completion_ids) for sample in samples]
     return Denominators(sum(length > 0 for length in lengths), sum(lengths), max_completion_tokens)
 
@@ -138,25 +139,15 @@ def micro_batches(samples: Sequence[Sample], max_tokens: int) -> list[list[Sampl
     return batches
 
 
-def collate(samples: Sequence[Sample], device: torch.device | str, pad: int) -> Batch:
-    """Right-padded tensors of the samples on `device`; `pad` is any valid id, it is never read as a mark."""
+def collate(samples: Sequence[Sample], device: torch.device | str) -> Batch:
+    """Right-padded tensors of the samples on `device`."""
     lengths = torch.tensor([len(sample.completion_ids) for sample in samples], dtype=torch.long)
     width = int(lengths.max()) if len(samples) else 0
     mask = torch.arange(width)[None, :] < lengths[:, None]
-    prompts = [sample.prompt_ids for sample in samples]
-    completions = [sample.completion_ids for sample in samples]
+    logprobs = [[*sample.sampler_logprobs, *[0.0] * (width - len(sample.sampler_logprobs))] for sample in samples]
     return Batch(
-        prompt_ids=_padded(prompts, pad, torch.long).to(device),
-        prompt_lengths=torch.tensor([len(prompt) for prompt in prompts], dtype=torch.long).to(device),
-        completion_ids=_padded(completions, pad, torch.long).to(device),
         loss_mask=mask.to(device),
-        sampler_logprobs=_padded([sample.sampler_logprobs for sample in samples], 0.0, torch.float32).to(device),
+        sampler_logprobs=torch.tensor(logprobs, dtype=torch.float32).reshape(len(samples), width).to(device),
         advantages=torch.tensor([sample.advantage for sample in samples], dtype=torch.float32).to(device),
-        rows=tuple(zip(prompts, completions, strict=True)),
+        rows=tuple((sample.prompt_ids, sample.completion_ids) for sample in samples),
     )
-
-
-def _padded(rows: Sequence[Sequence[float]], fill: float, dtype: torch.dtype) -> Tensor:
-    width = max((len(row) for row in rows), default=0)
-    padded = [[*row, *[fill] * (width - len(row))] for row in rows]
-    return torch.tensor(padded, dtype=dtype).reshape(len(rows), width)

@@ -211,13 +211,16 @@ def policy_loss(
     config: LossConfig,
     denominators: Denominators,
     *,
+    kl_denominators: Denominators | None = None,
     entropy: Tensor | None = None,
 ) -> tuple[Tensor, Sums]:
     """The part of the step's loss that these rows make, and their part of its metrics.
 
     `policy_logprobs` [R, C] carries the gradient; `old_`, `sampler_`, `ref_logprobs` and `entropy` [R, C] do not (they
     are detached); `advantages` [R]; `loss_mask` [R, C] bool or 0/1. The sum over micro-batches with the same
-    `denominators` is the loss of the step, and its gradient that of the step, however the rows are cut.
+    `denominators` is the loss of the step, and its gradient that of the step, however the rows are cut. The surrogate
+    is divided by `denominators`, the KL term by `kl_denominators` (None: the same): it acts on more rows where some
+    have advantage 0 because they teach nothing, and these must not shrink the surrogate.
     Values off the mask, NaN included, reach neither loss nor gradient nor metrics; without a trained token the loss is
     0 with gradient 0. Reference terms exist only where `ref_logprobs` is given. Raises WorkbenchError when
     `config.kl_coef` > 0 without it, or when shapes disagree.
@@ -235,14 +238,12 @@ def policy_loss(
     log_mismatch = objective.mismatch(old - sampler, mask)
     weight = mismatch_weight(log_mismatch, config.mismatch, config.mismatch_cap)
     term = objective.per_token(policy, ratio, advantage, config)
-    per_token = weight * term.loss
-    if ref is not None:
-        per_token = per_token + config.kl_coef * kl(config.kl_estimator, policy, ref)
-    loss = objective.aggregate(_only(mask, per_token), mask, denominators)
-
+    loss = objective.aggregate(_only(mask, weight * term.loss), mask, denominators)
     means = _per_token_metrics(policy, old, sampler, log_ratio, log_mismatch, weight, term, advantage, config)
     if ref is not None:
         means["kl_ref"] = kl(config.kl_estimator, policy, ref)
+        restraint = objective.aggregate(_only(mask, means["kl_ref"]), mask, kl_denominators or denominators)
+        loss = loss + config.kl_coef * restraint
     if entropy is not None:
         means["entropy"] = entropy
     sums = Sums(

@@ -19,17 +19,17 @@ def update(
 ) -> dict[str, float]:
     """`config.iterations` optimizer steps on one batch of samples; raises the policy's version by one.
 
-    The denominators count the whole step, so how it is cut into micro-batches changes nothing. A step whose loss or
-    gradient is not finite is skipped and counted; without samples nothing happens.
+    The denominators count the whole step, so how it is cut into micro-batches changes nothing: the surrogate's the
+    samples that teach, the KL term's all of them. A step whose loss or gradient is not finite is skipped and counted;
+    without samples nothing happens.
     """
     if not samples:
         return {"samples": 0.0, "skipped_updates": 0.0}
-    batches = [
-        collate(part, policy.device, policy.pad_id) for part in micro_batches(samples, config.micro_batch_tokens)
-    ]
+    batches = [collate(part, policy.device) for part in micro_batches(samples, config.micro_batch_tokens)]
     old = [_old_logprobs(policy, batch, config) for batch in batches]
     reference = [_reference_logprobs(policy, batch, config) for batch in batches]
-    whole = denominators(samples, config.max_completion_tokens)
+    whole = denominators((sample for sample in samples if sample.teaches), config.max_completion_tokens)
+    restrained = denominators(samples, config.max_completion_tokens)
     settings = LossConfig.from_config(config)
     metrics: dict[str, float] = {}
     skipped = 0
@@ -49,6 +49,7 @@ def update(
                 batch.loss_mask,
                 settings,
                 whole,
+                kl_denominators=restrained,
                 entropy=entropy,
             )
             loss.backward()
