@@ -151,17 +151,6 @@ def test_what_was_removed_stays_known() -> None:
     assert not buffer.known(debug(1))
 
 
-def test_lineage_goes_back_to_the_root_as_far_as_it_is_kept() -> None:
-    buffer = Buffer(10, 10)
-    first = State("cars", Kind.DEBUG, "a", parent=ROOT.id)
-    second = State("cars", Kind.IMPROVE, "b", parent=first.id)
-    for state in (ROOT, first, second):
-        keep(buffer, state, 0.5, root=state is ROOT)
-    assert list(buffer.lineage(second.id)) == [second, first, ROOT]
-    buffer.remove(first.id)
-    assert list(buffer.lineage(second.id)) == [second]
-
-
 def test_sizes_by_kind() -> None:
     buffer = Buffer(10, 10)
     keep(buffer, ROOT, 1.0, root=True)

@@ -62,6 +62,12 @@ class Learning(RuleBasedStateMachine):
         self.sampler.observe(self.step, groups)
         self.sampler.add(self.step, groups)
 
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        """States whose prompts do not fit; roots among them stay."""
+        kept = [node.state for node in self.sampler.buffer.nodes.values()]
+        self.sampler.drop(self.step, data.draw(st.lists(st.sampled_from(kept), max_size=2)))
+
     @rule(tau=st.integers(0, 6), epsilon=st.sampled_from([0.0, 0.3]))
     def turn_knobs(self, tau: int, epsilon: float) -> None:
         self.config = change(self.config, tau=tau, epsilon=epsilon)

@@ -7,7 +7,6 @@ are acted in anew; old actions are never trained on again. Draft roots stay for 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 from workbench.agent.prompts import trim
@@ -116,13 +115,6 @@ class Buffer:
         if same is not None and len(same) > self.children_cap:
             return same.lowest(step)
         return self._children.lowest(step) if len(self.nodes) > self.capacity else None
-
-    def lineage(self, state_id: str) -> Iterator[State]:
-        """The state and its ancestors, as far back as they are kept."""
-        node = self.nodes.get(state_id)
-        while node is not None:
-            yield node.state
-            node = self.nodes.get(node.state.parent or "")
 
     def sizes(self) -> dict[Kind, int]:
         """States kept by kind."""

@@ -8,8 +8,8 @@ lost. Cooling: a state chosen at step t rests for τ steps. A share of each step
 rest, however many children crowd the buffer: whole solutions are what is measured in the end. The published
 descriptions give the other ideas in words; the formulas here, and that share, are our choice.
 
-`Curriculum` is event-sourced: `choose`, `observe` and `add` decide, `apply` is the only function that changes anything,
-and `replay` of the events, with the generator's state from `state_dict`, rebuilds it exactly.
+`Curriculum` is event-sourced: `choose`, `observe`, `add` and `drop` decide, `apply` is the only function that changes
+anything, and `replay` of the events, with the generator's state from `state_dict`, rebuilds it exactly.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Curriculum:
             self._counted = step
         self._advance(step)
         chosen: list[State] = []
-        roots = round(self._config.root_share * n)
+        roots = self._roots_of(n)
         while len(chosen) < n:
             pool = self._eligible_roots if len(chosen) < roots and len(self._eligible_roots) else self._eligible
             state_id = self._draw(step, pool) if len(pool) else self._released(step)
@@ -92,6 +92,11 @@ class Curriculum:
             chosen.append(node.state)
         self._counts["choices_missing"] += n - len(chosen)
         return chosen
+
+    def _roots_of(self, n: int) -> int:
+        """How many of `n` draws are kept for roots: `root_share` of them in the mean, the fraction left to chance."""
+        whole, fraction = divmod(round(self._config.root_share * n, 9), 1)
+        return int(whole) + (fraction > 0 and self._random.random() < fraction)
 
     def _draw(self, step: int, pool: Ranking) -> str:
         uniform = self._random.random() < self._config.epsilon
@@ -140,6 +145,14 @@ class Curriculum:
             return False
         self._insert(state, step)
         return True
+
+    def drop(self, step: int, states: Iterable[State]) -> None:
+        """Take out states that cannot be acted in, such as one whose prompt does not fit, for good. Roots stay."""
+        self._advance(step)
+        for state in states:
+            node = self.buffer.nodes.get(state.id)
+            if node is not None and not node.root:
+                self._do(Evicted(step, node.id))
 
     def _insert(self, state: State, step: int) -> None:
         root = state.id in self._roots
@@ -250,10 +263,10 @@ class Curriculum:
         self._pending.clear()
         return events
 
-    def replay(self, events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    def replay(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Rebuild from recorded events instead of what is here. States of tasks that are no longer trained on are
-        dropped with all their events, roots that are new are added (as fresh events); both are counted:
-        {"replayed_states", "dropped_tasks", "dropped_states", "new_roots"}."""
+        dropped with all their events, roots that are new are added (as fresh events); `metrics` counts both as
+        dropped_tasks, dropped_states and new_roots."""
         self._clear()
         tasks, dropped = {root.task for root in self._roots.values()}, Counter[str]()
         for values in events:
@@ -265,14 +278,12 @@ class Curriculum:
                     self.apply(event)
             elif event.state_id in self.buffer:
                 self.apply(event)
-        replayed = len(self.buffer)
         new = [root for state_id, root in self._roots.items() if state_id not in self.buffer]
         for root in new:
             self._insert(root, self._step)
         self._counts.clear()
         changed = {"dropped_tasks": len(dropped), "dropped_states": dropped.total(), "new_roots": len(new)}
         self._replayed = {name: count for name, count in changed.items() if count}
-        return {"replayed_states": replayed, **changed}
 
     def state_dict(self) -> dict[str, Any]:
         """What events do not hold: the generator's state, ready for JSON."""
