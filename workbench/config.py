@@ -95,7 +95,12 @@ class Config(BaseModel):
     iterations: int = _knob(1, "Optimizer passes over the same batch.", group="learning", ge=1, le=64)
     max_grad_norm: float = _knob(1.0, "Gradient clipping, L2.", group="learning", gt=0, le=1e6)
     max_staleness: int = _knob(
-        8, "Versions after which an action is dropped.", unit="versions", group="learning", ge=0, le=10_000
+        8,
+        "Versions after which an action is dropped; acts only when generation runs ahead of updates.",
+        unit="versions",
+        group="learning",
+        ge=0,
+        le=10_000,
     )
     micro_batch_tokens: int = _fixed(
         8192, "Padded tokens per forward; the result does not depend on it.", group="learning", ge=64
@@ -141,8 +146,11 @@ class Config(BaseModel):
         "auto", "auto: bf16 where a probe finds it faster; the tiny policy runs in fp32.", group="machine"
     )
     threads: int = _fixed(2, "CPU threads of the trainer.", group="machine", ge=1, le=1024)
-    checkpoint_every_s: float = _fixed(
-        0.0, "Least seconds between checkpoints; 0: after every step.", group="machine", ge=0
+    checkpoint_every_s: float | None = _fixed(
+        None,
+        "Least seconds between checkpoints, 0: after every step; None: 0 below 100 M parameters, 60 from there.",
+        group="machine",
+        ge=0,
     )
 
     @model_validator(mode="after")

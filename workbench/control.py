@@ -10,7 +10,7 @@ import difflib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -54,9 +54,16 @@ class Request:
 
 
 class Control:
-    """Shared by one trainer and any number of views; every method may be called from any thread."""
+    """Shared by one trainer and any number of views; every method may be called from any thread.
 
-    def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
+    `later`: knobs that were turned, by the run's own record, in steps that will be run again, as `as_event` gives them,
+    in the order of their steps. Each holds from its step on, unless the knob is turned anew before; nothing is recorded
+    a second time.
+    """
+
+    def __init__(
+        self, config: Config, *, later: Iterable[Mapping[str, Any]] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._condition = threading.Condition(threading.RLock())
         self._clock = clock
         self._config = config
@@ -68,6 +75,7 @@ class Control:
         self._numbers = 0
         self._requests: dict[int, Request] = {}
         self._pending: dict[str, int] = {}
+        self._later = list(later)
         self._events: deque[Request] = deque(maxlen=KEPT_REQUESTS)
         self._next_step = 1
         self._progress: dict[str, Any] = {"phase": "not started", "step": 0}
@@ -201,6 +209,7 @@ class Control:
         """
         with self._condition:
             self._next_step = step
+            self._repeat(step)
             if self._begun is None:
                 self._begun = self._clock()
             while not self._stop and self._hold and not self._single and step <= self._expected().steps:
@@ -219,6 +228,12 @@ class Control:
             self._status = "running"
             return self._config
 
+    def _repeat(self, step: int) -> None:
+        due = {event["knob"]: event["new"] for event in self._later if event["step"] <= step}
+        self._later = [event for event in self._later if event["step"] > step]
+        if due:
+            self._config = change(self._config, **due)
+
     def _apply(self) -> None:
         expected = self._expected()
         for knob, number in sorted(self._pending.items(), key=lambda item: item[1]):
@@ -227,6 +242,7 @@ class Control:
                 self._settle(number, "unchanged", "set back before it was applied", old=old)
             else:
                 self._settle(number, "applied", old=old)
+                self._later = [event for event in self._later if event["knob"] != knob]
         self._pending.clear()
         self._config = expected
 

@@ -442,8 +442,6 @@ def test_sampling_fields_of_a_checkpoint_do_not_stay(
     fields = {"top_k": 1, "repetition_penalty": 1.3, "temperature": 0.1, "do_sample": True, "eos_token_id": 2}
     (folder / "generation_config.json").write_text(json.dumps(fields))
     policy = make_policy(policy=str(folder))
-    assert policy.environment()["sampling"]["top_k"] == 0
-    assert policy.environment()["sampling"]["repetition_penalty"] == 1.0
     policy.save(tmp_path / "saved")
     saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
     assert not {"top_k", "repetition_penalty", "temperature"} & saved.keys()

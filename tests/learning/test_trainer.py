@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -14,12 +17,14 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from workbench.config import Config, change, make_config
-from workbench.control import Control
+from workbench.control import Control, StopRequested
 from workbench.learning import evaluate, runner
-from workbench.learning.trainer import REDRAWS, Trainer, config_at, create_run, resume, train
+from workbench.learning import trainer as trainer_module
+from workbench.learning.resuming import open_training
+from workbench.learning.trainer import REDRAWS, Trainer, create_run, resume, train, train_in
 from workbench.run import Run
 from workbench.sandbox.executor import Request, Result
-from workbench.types import Verdict, WorkbenchError
+from workbench.types import Action, StopReason, Verdict, WorkbenchError
 
 Make = Callable[..., Trainer]
 
@@ -59,6 +64,33 @@ def make(settings: Config, tmp_path: Path) -> Iterator[Make]:
         trainer.run.close()
 
 
+@pytest.fixture
+def reopen() -> Iterator[Callable[..., Trainer]]:
+    """`reopen(trainer, steps)`: what a resume makes of the folder that a trainer left in the middle of its work."""
+    made: list[Trainer] = []
+
+    def again(trainer: Trainer, steps: int | None = None) -> Trainer:
+        trainer.close()
+        trainer.run.close()
+        made.append(Trainer(*open_training(trainer.run.path, steps)))
+        return made[-1]
+
+    yield again
+    for trainer in made:
+        trainer.close()
+        trainer.run.close()
+
+
+def one_step(trainer: Trainer) -> dict[str, float]:
+    """The next step, as `run_steps` makes it."""
+    step = trainer.step_done + 1
+    return trainer.step(trainer.control.boundary(step), step)
+
+
+def knobs_of(run: Run) -> list[list[object]]:
+    return run.knob_events()[["step", "knob", "old", "new", "source", "outcome"]].values.tolist()
+
+
 def weights(trainer: Trainer) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in trainer.policy.trainable()]
 
@@ -87,13 +119,18 @@ def test_lost_executions_are_left_out_of_every_denominator(make: Make) -> None:
     assert metrics["unscorable"] == gone.sum()
     assert metrics["reward_mean"] == pytest.approx(kept["reward"].mean())
     assert metrics["valid_rate"] == pytest.approx(kept["score"].notna().mean())
-    assert metrics["samples"] + metrics["samples_flat"] <= len(kept)
-    children = trainer.run.states()["code"].tolist()
-    assert not set(turns[gone]["code"]) - set(kept["code"]) & set(children)
-    stored = trainer.environment.store
-    assert stored is not None
-    again = trainer.step(trainer.control.config, 2)
-    assert again["unscorable"] < 8, "a result that was lost is not kept for later"
+    assert metrics["groups_dropped"] == 0
+    assert metrics["samples"] + metrics["samples_flat"] + metrics["samples_empty"] == len(kept)
+    assert metrics["staleness_max"] == 0, "acted with the weights that are updated"
+    grown = {event["state"]["code"] for event in trainer.run.curriculum_events(since=1) if event["event"] == "added"}
+    assert grown & set(kept["code"])
+    only_lost = set(turns[gone]["code"]) - set(kept["code"])
+    assert only_lost
+    assert not only_lost & grown
+    trainer.executor.submit = submit  # type: ignore[method-assign]
+    row = turns[gone & turns["code"].isin(only_lost)].iloc[0]
+    again = trainer.environment.submit(row["task"], Action(row["text"], (), (), 0, StopReason.EOS))()
+    assert again.feedback.verdict is not Verdict.INFRASTRUCTURE, "a result that was lost is not kept for later"
 
 
 def test_equal_rewards_give_no_gradient(make: Make, build_policy: Callable[..., Path], tmp_path: Path) -> None:
@@ -135,18 +172,65 @@ def test_completions_cut_at_the_limit_are_told(make: Make) -> None:
     assert "max_completion_tokens=1: raise it" in trainer.control.progress()["warning"]
 
 
-def test_a_longer_run_stays_longer_after_a_kill(settings: Config, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    assert train(change(settings, steps=1), path).steps == 1
-    assert resume(path, steps=2).steps == 2
-    with Run.open(path) as run:
-        assert config_at(run).steps == 2
-        events = run.knob_events()
-    assert events[["step", "knob", "old", "new", "source", "outcome"]].values.tolist() == [
-        [2, "steps", 1, 2, "resume", "applied"]
-    ]
-    assert resume(path).steps == 2
-    assert len(Run(path).metrics()) == 2
+def test_knobs_turned_after_the_last_checkpoint_are_turned_again_in_their_steps(
+    make: Make, reopen: Callable[..., Trainer]
+) -> None:
+    whole, trainer = make(checkpoint_every_s=3600.0, steps=5), make(checkpoint_every_s=3600.0, steps=5)
+    for one in (whole, trainer):
+        one_step(one)
+        one._checkpoint(1)
+        one_step(one)
+        one.control.request("learning_rate", 1e-4, source="panel")
+        one.control.request("temperature", 50.0)
+        one_step(one)
+        one.control.request("group_size", 2)
+        one_step(one)
+    record = knobs_of(trainer.run)
+    assert [row[:2] for row in record] == [[3, "temperature"], [3, "learning_rate"], [4, "group_size"]]
+    trainer = reopen(trainer)
+    assert (trainer.step_done, trainer.control.config.learning_rate) == (1, 0.003)
+    trainer.run_steps()
+    whole.run_steps()
+    assert knobs_of(trainer.run) == record
+    assert trainer.run.metrics()["learning_rate"].tolist() == [0.003, 0.003, 1e-4, 1e-4, 1e-4]
+    assert trainer.run.turns()["text"].tolist() == whole.run.turns()["text"].tolist()
+    assert all(torch.equal(a, b) for a, b in zip(weights(trainer), weights(whole), strict=True))
+
+
+def test_a_run_that_is_shortened_at_its_last_step_stays_so(make: Make, reopen: Callable[..., Trainer]) -> None:
+    trainer = make(checkpoint_every_s=3600.0)
+    one_step(trainer)
+    trainer.control.request("steps", 1)
+    trainer.run_steps()
+    assert trainer.finish().steps == 1
+    assert knobs_of(trainer.run) == [[2, "steps", 4, 1, "user", "applied"]]
+    trainer = reopen(trainer)
+    assert trainer.step_done == 1, "its last weights are saved, whenever the last checkpoint was"
+    trainer.run_steps()
+    assert trainer.finish().steps == 1
+
+
+def test_a_stopped_run_keeps_its_last_step_and_what_was_asked(make: Make, reopen: Callable[..., Trainer]) -> None:
+    trainer = make(checkpoint_every_s=3600.0)
+    one_step(trainer)
+    trainer.control.request("tau", -1)
+    trainer.control.stop()
+    with pytest.raises(StopRequested):
+        trainer.run_steps()
+    trainer = reopen(trainer)
+    assert trainer.step_done == 1
+    assert [row[-1] for row in knobs_of(trainer.run)] == ["refused"]
+
+
+def test_a_step_costs_what_recording_the_one_before_took(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make(steps=3)
+    save = trainer.run.save_checkpoint
+    monkeypatch.setattr(trainer.run, "save_checkpoint", lambda *args: (time.sleep(0.5), save(*args)))
+    first, second = one_step(trainer), one_step(trainer)
+    assert first["seconds_record"] == 0
+    assert 0.5 <= second["seconds_record"] < second["seconds"]
+    eta = trainer.control.progress()["eta_s"]
+    assert eta == pytest.approx((first["seconds"] + second["seconds"]) / 2)
 
 
 def test_policies_are_measured_before_and_after_on_other_tasks(settings: Config, tmp_path: Path) -> None:
@@ -167,6 +251,46 @@ def test_policies_are_measured_before_and_after_on_other_tasks(settings: Config,
     assert saved is not None
     fresh = train(change(config, steps=1, eval_drafts=0, policy=str(saved[1] / "policy")), tmp_path / "fresh")
     assert fresh.steps == 1, "the weights alone start a new run"
+
+
+def test_what_is_measured_follows_the_run(settings: Config, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    config = change(settings, steps=2, eval_drafts=2, eval_tasks="diamonds")
+    train(config, path)
+    run, control = open_training(path, 4)
+    assert run.meta("summary") is None, "a run that was made longer has not reached its end"
+    trainer = Trainer(run, control)
+    one_step(trainer)
+    trainer.close()
+    run.close()
+    assert run.meta("drafts after step 2") is not None
+    (path / "latest").write_text("2\n")
+    run, control = open_training(path, 3)
+    assert train_in(run, control).steps == 3
+    assert run.meta("summary")["after"] == run.meta("drafts after step 3")
+    with Run.open(path) as run:
+        run.set_meta("drafts after step 3", {"valid_action_rate": 0.5, "reward": 0.5})
+    assert resume(path).reward_after == 0.5, "the same weights are not measured again"
+    (path / "latest").write_text("2\n")
+    assert resume(path).reward_after != 0.5, "other weights are"
+
+
+@pytest.mark.parametrize(("values", "models"), [({"adapter": "lora"}, 1), ({"kl_coef": 0.1}, 1), ({}, 2)])
+def test_the_start_is_measured_without_a_second_model_where_it_is_kept(
+    settings: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], models: int
+) -> None:
+    config = change(settings, steps=2, eval_drafts=2, eval_tasks="diamonds", learning_rate=0.05, **values)
+    loaded, load = [], trainer_module.load_policy
+    monkeypatch.setattr(trainer_module, "load_policy", lambda config: loaded.append(config) or load(config))
+    train(config, tmp_path / "run")
+    assert len(loaded) == models
+    trainer = Trainer(create_run(config, tmp_path / "start"), Control(config))
+    trainer.finish()
+    trainer.close()
+    trainer.run.close()
+    start = trainer.run.meta("drafts after step 0")
+    assert start == Run(tmp_path / "run").meta("drafts before training") == trainer.run.meta("drafts before training")
+    assert start != Run(tmp_path / "run").meta("drafts after step 2")
 
 
 def test_every_draft_asked_for_is_measured_whatever_one_call_holds(
@@ -209,6 +333,20 @@ def test_a_number_format_that_was_probed_is_not_probed_again(settings: Config, t
     assert control.progress()["warning"] == "resume is not exact: cpus differ from the start of the run"
 
 
+def test_a_resume_that_is_not_exact_is_told_and_recorded(
+    make: Make, reopen: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make()
+    one_step(trainer)
+    assert trainer.run.meta("resumes") is None
+    monkeypatch.setattr("os.cpu_count", lambda: 9999)
+    trainer = reopen(trainer)
+    one_step(trainer)
+    assert "cpus differ" in trainer.control.progress()["warning"], "also once a step has reported"
+    (entry,) = trainer.run.meta("resumes")
+    assert (entry["step"], entry["changed"], entry["environment"]["cpus"]) == (1, ["cpus"], 9999)
+
+
 def test_a_damaged_checkpoint_is_told_and_the_sandbox_ends(settings: Config, tmp_path: Path) -> None:
     path = tmp_path / "run"
     train(change(settings, steps=1), path)
@@ -236,6 +374,39 @@ def test_nothing_is_printed_from_the_training_thread(
     assert summary is not None
     assert summary.steps == 1
     assert tuple(capfd.readouterr()) == ("", "")
+
+
+def test_a_failed_training_keeps_no_policy(settings: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policies: list[weakref.ref[Any]] = []
+
+    def fail(policy: Any, *_: Any) -> None:
+        policies.append(weakref.ref(policy))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(trainer_module, "update", fail)
+    training = runner.start(settings, tmp_path / "run")
+    for _ in range(2):
+        with pytest.raises(WorkbenchError, match="ran out of memory with micro_batch_tokens=8192 and group_size=4"):
+            training.wait()
+    assert "in fail" in training.traceback or "ran out of memory" in training.traceback
+    gc.collect()
+    (policy,) = policies
+    assert policy() is None
+
+
+def test_a_run_that_cannot_be_gone_on_with_is_left_free(settings: Config, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    train(change(settings, steps=1), path)
+    with pytest.raises(WorkbenchError, match="was started with seed=0, and 1 is asked for"):
+        runner.start(change(settings, seed=1), path)
+    (path / "latest").write_text("one\n")
+    for _ in range(2):
+        with pytest.raises(WorkbenchError, match="holds 'one', not a step"):
+            runner.start(settings, path)
+    with pytest.raises(WorkbenchError, match="holds 'one', not a step"):
+        resume(path)
+    (path / "latest").write_text("1\n")
+    assert resume(path).steps == 1
 
 
 def test_one_training_at_a_time_and_the_same_cell_gives_the_same_one(settings: Config, tmp_path: Path) -> None:

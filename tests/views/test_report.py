@@ -92,6 +92,25 @@ def test_a_run_that_goes_on_or_has_no_step(run: Run, tmp_path: Path) -> None:
     assert "None: the settings below held" in page
 
 
+def test_resumes_that_are_not_exact_are_told(full_run: Run) -> None:
+    assert "not exact" not in render(full_run)
+    resumes = [{"step": 2, "changed": ["torch"], "environment": {"torch": "<3>"}}]
+    full_run.set_meta("resumes", resumes)
+    page = render(full_run)
+    assert "Resumes that are not exact" in page
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", page[page.index("Resumes that are not exact") :])
+    assert cells == ["2", "torch", "2.13", "&lt;3&gt;"]
+
+
+def test_scripts_and_streams_are_read_of_what_is_shown_only(full_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = full_run.turns, []
+    monkeypatch.setattr(full_run, "turns", lambda step=None, **more: asked.append((step, more)) or read(step, **more))
+    page = render(full_run)
+    assert "SyntaxError" in page
+    (everything,) = [more for step, more in asked if step is None]
+    assert not {"code", "stdout", "stderr"} & set(everything["columns"])
+
+
 def test_command_writes_whole_files_and_says_why_not(full_run: Run, tmp_path: Path) -> None:
     assert report(full_run.path) == full_run.path / "report.html"
     target = report(full_run.path, tmp_path / "mine.html")

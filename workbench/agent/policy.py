@@ -107,14 +107,20 @@ class Policy:
         # transformers checkpoints in training mode only; with every dropout at 0 the mode changes nothing else.
         self.model.train(on)
 
+    @property
+    def keeps_start(self) -> bool:
+        """Whether `reference` needs no weights that are not in memory already."""
+        return self._fresh_adapter or self._start is not None
+
     @contextmanager
     def reference(self) -> Iterator[Any]:
         """The model with the weights of the start of training, for reference log-probabilities; restored on exit.
 
-        No second model is ever built. A fresh adapter is switched off; an adapter that was loaded, and full
-        fine-tuning, exchange the trainable weights for a copy of the start (kept from the beginning when
-        `kl_coef` > 0, else read again from the policy's files when first needed). Not for use inside a forward pass
-        whose gradient is still to come.
+        A fresh adapter is switched off, which costs no memory; otherwise the trainable weights are exchanged for a copy
+        of the start. An adapter that was loaded always has that copy, full fine-tuning with `kl_coef` > 0 from the
+        beginning. Without it (`keeps_start` is False) the start is read from the policy's files when first needed: a
+        second model is built, and its weights stay in memory. Not for use inside a forward pass whose gradient is still
+        to come.
         """
         if self._fresh_adapter:
             with self.model.disable_adapter():

@@ -59,7 +59,7 @@ def _subject(subject: str) -> tuple[Config, Path | None]:
     path = find_run(subject)
     if not is_run(path):
         return make_config(policy=subject), None
-    from workbench.learning.trainer import config_at
+    from workbench.learning.resuming import config_at
     from workbench.run import Run
 
     run = Run(path)

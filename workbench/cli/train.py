@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.common import print_json
-from workbench.config import Config, change
-from workbench.types import WorkbenchError
+from workbench.config import Config
 from workbench.views.progress import EVERY_S, ProgressLog, progress_line, resume_command
 
 if TYPE_CHECKING:
@@ -41,26 +40,14 @@ def train(config: Config, run_path: Path | None) -> int:
 
 def resume(run_path: Path, steps: int | None) -> int:
     """Go on with a run from its last checkpoint; returns the exit status."""
-    from workbench.control import Control
-    from workbench.run import Run
+    from workbench.learning.resuming import checkpoint_step, open_training
 
-    run = Run.open(run_path)
-    try:
-        say("loading the trainer")
-        from workbench.learning.runner import Training
-        from workbench.learning.trainer import config_at
+    run, control = open_training(run_path, steps)
+    say("loading the trainer")
+    from workbench.learning.runner import Training
 
-        config = config_at(run)
-        latest = run.latest_checkpoint()
-        done = latest[0] if latest else 0
-        if steps is not None and steps < done:
-            raise WorkbenchError(f"--steps {steps} is not accepted: {done} steps are done, ask for at least {done}.")
-        config = config if steps is None else change(config, steps=steps)
-    except BaseException:
-        run.close()
-        raise
-    say(f"run {run.path}, from step {done} of {config.steps}")
-    return follow(Training(run, Control(config)))
+    say(f"run {run.path}, from step {checkpoint_step(run)} of {control.config.steps}")
+    return follow(Training(run, control))
 
 
 def follow(training: Training, *, fresh: bool = False, keep_folder: bool = False) -> int:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from workbench.config import Config
 from workbench.control import Control, StopRequested
-from workbench.learning.trainer import Summary, config_at, create_run, train_in
+from workbench.learning.resuming import open_training
+from workbench.learning.trainer import Summary, create_run, train_in
 from workbench.run import Run
 from workbench.types import WorkbenchError
 
@@ -40,6 +41,7 @@ class Training:
             self.control.finished(stopped=True)
         except BaseException as error:  # the thread's end: kept for `wait`, which raises it in the caller
             self.error, self.traceback = error, traceback.format_exc()
+            _forget_locals(error)
             self.control.finished(error=str(error) or type(error).__name__)
         finally:
             self._done.set()
@@ -76,7 +78,9 @@ def current() -> Training | None:
 def start(config: Config, run_path: Path | None = None) -> Training:
     """Start (or, if the folder holds a run, resume) a training in its thread; the one already running is returned.
 
-    Raises WorkbenchError when another run is going on in this process, or when the run folder cannot be used.
+    A run goes on with its knobs as they were left, whatever `config` says of them: ask for others through its control.
+    Raises WorkbenchError when the fixed settings of the run are others than those of `config`, when another run is
+    going on in this process, or when the run folder cannot be used.
     """
     global _current
     with _lock:
@@ -87,14 +91,20 @@ def start(config: Config, run_path: Path | None = None) -> Training:
                 f"A run is going on in '{_current.run.path}': stop it before starting another in '{run_path}'."
             )
         if run_path and (Path(run_path) / "run.sqlite").exists():
-            run = Run.open(Path(run_path))
-            control = Control(config_at(run))
+            run, control = open_training(Path(run_path), asked=config)
         else:
             run = create_run(config, run_path)
             control = Control(config)
         _current = Training(run, control)
         _current.start()
         return _current
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Let go of what the frames of an error, and of those it came from, hold: policy, optimizer, activations."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 @atexit.register

@@ -6,29 +6,29 @@ The mathematics is elsewhere (advantages.py, losses.py, sampler.py); this file s
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 
 from workbench.agent.environment import Environment
 from workbench.agent.generate import HFGenerator
 from workbench.agent.policy import Policy, default_learning_rate, load_policy
 from workbench.agent.rollout import Rollout, rollout, tasks_by_id
-from workbench.config import Config, change, knobs
-from workbench.control import Control, Request, StopRequested
+from workbench.config import Config, change
+from workbench.control import Control, StopRequested
 from workbench.learning.advantages import group_advantages
 from workbench.learning.batch import Sample, make_samples
+from workbench.learning.checkpoints import every_s, read_checkpoint, seed_all, write_checkpoint
 from workbench.learning.evaluate import measure_drafts
 from workbench.learning.metrics import StageTimer, rollout_metrics, warning
+from workbench.learning.resuming import checkpoint_step, open_training
 from workbench.learning.rewards import score_groups
 from workbench.learning.sampler import Curriculum
 from workbench.learning.strategies import teaches
@@ -70,14 +70,9 @@ def train(config: Config, run_path: Path | None = None, *, control: Control | No
     return train_in(run, control or Control(config))
 
 
-def resume(run_path: Path, steps: int | None = None, *, control: Control | None = None) -> Summary:
+def resume(run_path: Path, steps: int | None = None) -> Summary:
     """Continue a run exactly from its last checkpoint; `steps` extends (or shortens) its length."""
-    run = Run.open(run_path)
-    config = config_at(run)
-    if steps is not None:
-        config = change(config, steps=steps)
-    control = control or Control(config)
-    return train_in(run, control)
+    return train_in(*open_training(run_path, steps))
 
 
 def create_run(config: Config, run_path: Path | None) -> Run:
@@ -99,20 +94,16 @@ def train_in(run: Run, control: Control) -> Summary:
         trainer = Trainer(run, control)
         trainer.run_steps()
         return trainer.finish()
+    except torch.OutOfMemoryError:
+        config = control.config
+        raise WorkbenchError(
+            f"The device ran out of memory with micro_batch_tokens={config.micro_batch_tokens} and "
+            f"group_size={config.group_size}: start a run with smaller ones; what '{run.path}' has recorded is kept."
+        ) from None
     finally:
         if trainer:
             trainer.close()
         run.close()
-
-
-def config_at(run: Run) -> Config:
-    """The settings in force at the last checkpoint: those of the start plus the knobs applied since."""
-    latest = run.latest_checkpoint()
-    values = run.config.model_dump()
-    for event in run.knob_events().to_dict("records"):
-        if event["outcome"] == "applied" and latest is not None and event["step"] <= latest[0]:
-            values[event["knob"]] = event["new"]
-    return change(run.config, **{name: values[name] for name in values})
 
 
 class Trainer:
@@ -136,7 +127,8 @@ class Trainer:
         self.curriculum = Curriculum(config, roots, config.steps)
         self.step_done = 0
         self.recent_seconds: list[float] = []
-        self._knob_events: list[dict[str, Any]] = []
+        self._record_s = 0.0
+        self._inexact: str | None = None
         control.report(phase="starting the sandbox")
         try:
             self.executor.start()
@@ -159,31 +151,48 @@ class Trainer:
     # --- the loop
 
     def run_steps(self) -> None:
-        """Steps until the configured last one. Raises StopRequested at a step boundary."""
-        for step in itertools.count(self.step_done + 1):
-            config = self.control.boundary(step)
-            if step > config.steps:
-                return
-            self.step(config, step)
+        """Steps until the configured last one. Raises StopRequested at a step boundary, with the steps done saved."""
+        try:
+            for step in itertools.count(self.step_done + 1):
+                config = self.control.boundary(step)
+                if step > config.steps:
+                    break
+                self.step(config, step)
+        except StopRequested:
+            self._leave()
+            raise
+        self._leave()
+
+    def _leave(self) -> None:
+        """Keep what no step will record any more: the knobs settled at the last boundary, and the last weights."""
+        self._record_knobs()
+        if self.step_done > checkpoint_step(self.run):
+            self._checkpoint(self.step_done)
+
+    def _record_knobs(self) -> None:
+        self.run.record_knobs(self.step_done + 1, self.control.drain_events())
 
     def step(self, config: Config, step: int) -> dict[str, float]:
         """One step: choose, act, score, observe, grow, advantages, update, record. Returns its metrics."""
         timer = StageTimer()
+        timer.seconds["record"] = self._record_s  # of the step before: a step's own ends after its row is written
+        timer.start -= self._record_s
         self.curriculum.update(config)
         self.environment.begin(step)
         result, groups = self._collect(config, step, timer)  # 1 choose, 2 act, 3 score, 4 and 5 let the curriculum know
+        version = self.policy.version
         with timer("advantages"):  # 6 group-relative advantages
             advantages, advantage_metrics = group_advantages(
                 [[turn.reward.total if turn.reward else None for turn in group.turns] for group in groups],
                 config.advantage_scale,
             )
             samples, sample_metrics = make_samples(
-                groups, advantages, self.policy.version, config.max_staleness, keep_flat=config.kl_coef > 0
+                groups, advantages, version, config.max_staleness, keep_flat=config.kl_coef > 0
             )
         with timer("update"):  # 7 whole-step denominators
             update_metrics = self._update(config, samples, step)
         metrics = {
-            **rollout_metrics(result, groups, self.tasks, self.policy.version),
+            **rollout_metrics(result, groups, self.tasks, version),
             "redraws": float(len(result) - 1),
             **advantage_metrics,
             **sample_metrics,
@@ -238,18 +247,19 @@ class Trainer:
         return update(self.policy, self.optimizer, samples, config)
 
     def _record(self, config: Config, step: int, groups: Sequence[Group], metrics: Mapping[str, float]) -> None:
+        started = time.perf_counter()
         self.run.commit(
             step,
             groups=groups,
             metrics=metrics,
             curriculum_events=self.curriculum.drain_events(),
-            knob_events=[*self._knob_events, *self.control.drain_events()],
+            knob_events=self.control.drain_events(),
         )
-        self._knob_events.clear()
         self.step_done = step
         self.recent_seconds = [*self.recent_seconds[-9:], metrics["seconds"]]
-        if time.monotonic() - self._checkpointed >= config.checkpoint_every_s or step >= config.steps:
+        if time.monotonic() - self._checkpointed >= every_s(config, self.policy) or step >= config.steps:
             self._checkpoint(step)
+        self._record_s = time.perf_counter() - started
         self.control.report(
             phase="training",
             step=step,
@@ -258,24 +268,14 @@ class Trainer:
             valid_rate=metrics.get("valid_rate"),
             tokens_per_s=metrics["tokens_per_s"],
             eta_s=fmean(self.recent_seconds) * max(config.steps - step, 0),
-            warning=warning(config, metrics),
+            warning=warning(config, metrics) or self._inexact,
         )
 
     # --- checkpoints
 
     def _checkpoint(self, step: int) -> None:
         def write(folder: Path) -> None:
-            self.policy.save(folder / "policy")
-            torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
-            torch.save(torch.get_rng_state(), folder / "torch_rng.pt")
-            state = {
-                "step": step,
-                "version": self.policy.version,
-                "curriculum": self.curriculum.state_dict(),
-                "python_rng": _jsonable(random.getstate()),
-                "numpy_rng": _jsonable(np.random.get_state()),
-            }
-            (folder / "state.json").write_text(json.dumps(state))
+            write_checkpoint(folder, step, self.policy, self.optimizer, self.curriculum.state_dict())
 
         self.run.save_checkpoint(step, write)
         self._checkpointed = time.monotonic()
@@ -283,43 +283,32 @@ class Trainer:
     def _restore(self) -> None:
         """Continue from the latest checkpoint: weights, optimizer, RNGs, version; the curriculum replays its events."""
         self._checkpointed = time.monotonic()
-        environment = self._describe()
         latest = self.run.latest_checkpoint()
-        self.run.truncate(latest[0] if latest else 0)
         if latest is None:
-            self.run.set_environment(environment)
-            random.seed(self.run.config.seed)  # nothing of ours draws from these, but a library might
-            np.random.seed(self.run.config.seed)
-            torch.manual_seed(self.run.config.seed)
+            self.run.truncate(0)
+            self.run.set_environment(self._describe())
+            seed_all(self.run.config.seed)
             return
-        step, folder = latest
-        changed = [
-            key for key, value in self.run.environment.items() if environment.get(key) != value and key not in _REASONS
-        ]
-        if changed:
-            self.control.report(warning=f"resume is not exact: {', '.join(changed)} differ from the start of the run")
-        state = json.loads((folder / "state.json").read_text())
-        self.policy.load(folder / "policy")
-        self.policy.version = state["version"]
-        self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
-        torch.set_rng_state(torch.load(folder / "torch_rng.pt", weights_only=True))
-        random.setstate(_tuples(state["python_rng"]))
-        np.random.set_state(_tuples(state["numpy_rng"]))
+        self.step_done, folder = latest
+        state = read_checkpoint(folder, self.policy, self.optimizer)  # before anything is dropped
+        self.run.truncate(self.step_done)
+        self._compare()
         self.curriculum.replay(self.run.curriculum_events())
-        self.curriculum.load_state_dict(state["curriculum"])
-        self.step_done = step
-        self._knob_events = self._resumed_with(config_at(self.run), step + 1)
+        self.curriculum.load_state_dict(state)
 
-    def _resumed_with(self, before: Config, step: int) -> list[dict[str, Any]]:
-        """Knobs that the resuming command sets, such as `steps`, as events: the next resume must find them."""
-        now = self.control.config
-        return [
-            Request(
-                0, time.time(), knob, getattr(now, knob), "resume", "applied", "", getattr(before, knob), step
-            ).as_event()
-            for knob in knobs()
-            if getattr(now, knob) != getattr(before, knob)
-        ]
+    def _compare(self) -> None:
+        """Say, and keep in the run, what differs here from the start of the run and so may change its bits."""
+        now = self._describe()
+        known = self.run.environment
+        changed = [key for key in known if now.get(key) != known[key] and key not in _REASONS]
+        before = self.run.meta("resumes") or []
+        resumes = [entry for entry in before if entry["step"] <= self.step_done]
+        if changed:
+            self._inexact = f"resume is not exact: {', '.join(changed)} differ from the start of the run"
+            self.control.report(warning=self._inexact)
+            resumes.append({"step": self.step_done, "changed": changed, "environment": now})
+        if resumes != before:
+            self.run.set_meta("resumes", resumes)
 
     def _describe(self) -> dict[str, Any]:
         return {**self.policy.environment(), "isolation_level": self.executor.level, "cpus": os.cpu_count()}
@@ -331,8 +320,8 @@ class Trainer:
         config = self.control.config
         after = before = None
         if self.held_out:
-            after = self._measured(f"after step {self.step_done}", lambda: self.policy, config)
-            before = self._measured("before training", lambda: self._load_policy(config), config)
+            after = self._measured(f"after step {self.step_done}", config)
+            before = self._measured("before training", config, start=True)
         summary = Summary(
             run=str(self.run.path),
             report=str(self.run.path / "report.html"),
@@ -344,12 +333,14 @@ class Trainer:
             reward_after=after["reward"] if after else None,
             seed=config.seed,
         )
+        self._record_knobs()
         self.run.set_meta("summary", {**summary.as_dict(), "before": before, "after": after})
         self.control.report(phase="finished")
         return summary
 
-    def _measured(self, when: str, policy: Callable[[], Policy], config: Config) -> dict[str, Any]:
-        """Measure single drafts on the kept-out tasks; what the run holds already is not measured again."""
+    def _measured(self, when: str, config: Config, *, start: bool = False) -> dict[str, Any]:
+        """Measure single drafts on the kept-out tasks, of the policy as it is or as it was at the `start`; what the run
+        holds already is not measured again."""
         known = self.run.meta(f"drafts {when}")
         if known is not None:
             return known
@@ -357,20 +348,23 @@ class Trainer:
 
         def progress(done: int, total: int) -> None:
             if self.control.stop_requested:
+                self._record_knobs()
                 raise StopRequested(f"stopped while measuring the policy {when}")
             eta = (time.monotonic() - started) / max(done, 1) * (total - done)
             self.control.report(phase=f"measuring the policy {when}", done=done, total=total, eta_s=eta)
 
-        measured_policy = policy()
-        measures = measure_drafts(
-            measured_policy,
-            HFGenerator(measured_policy),
-            self._environment(self.held_out, config, store=False),
-            config,
-            drafts=config.eval_drafts,
-            seed=config.seed,
-            on_progress=progress,
-        )
+        in_place = not start or self.policy.keeps_start  # a second model only where its start is kept nowhere
+        policy = self.policy if in_place else self._load_policy(config)
+        with self.policy.reference() if start and in_place else nullcontext():
+            measures = measure_drafts(
+                policy,
+                HFGenerator(policy),
+                self._environment(self.held_out, config, store=False),
+                config,
+                drafts=config.eval_drafts,
+                seed=config.seed,
+                on_progress=progress,
+            )
         self.run.set_meta(f"drafts {when}", measures)
         return measures
 
@@ -387,13 +381,3 @@ def start_executor(config: Config, tasks: Sequence[MleTask]) -> Executor:
     """The executor for these tasks, not yet started."""
     roots = sorted({task.public_dir for task in tasks})
     return Executor(data_roots=roots, workers=config.workers, min_level=config.min_level, unsafe=config.unsafe_executor)
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return [_jsonable(item) for item in value] if isinstance(value, tuple | list) else value
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -25,6 +25,8 @@ from workbench.views.svg import to_svg
 from workbench.views.traces import readable, rollouts_html, spread
 
 SAMPLES = 12
+_OF_ALL_TURNS = "step position member task text verdict failure reward".split()
+"""What is read of every turn; scripts and streams only of those that are shown, for a long run has many."""
 
 _STYLE = """
 :root{color-scheme:light dark}
@@ -59,15 +61,16 @@ def write_report(run: Run, out: Path | None = None) -> Path:
 
 def render(run: Run) -> str:
     """The page as text."""
-    metrics, turns = run.metrics(), run.turns()
+    metrics, turns = run.metrics(), run.turns(columns=_OF_ALL_TURNS)
     sections = [
         _summary(run, metrics),
         _before_after(run),
         _figures(metrics, turns),
-        _samples(turns),
+        _samples(run, turns),
         _knobs(run),
         _settings("Settings at the start", run.config.model_dump()),
         _settings("Machine and versions", {**run.environment, "started": run.created}),
+        _resumes(run),
     ]
     head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     head += f"<title>Run {escape(run.path.name)}</title><style>{_STYLE}</style>"
@@ -129,9 +132,12 @@ def _figures(metrics: pd.DataFrame, turns: pd.DataFrame) -> str:
     return f"<h2>Training</h2>{''.join(drawn)}"
 
 
-def _samples(turns: pd.DataFrame) -> str:
+def _samples(run: Run, turns: pd.DataFrame) -> str:
+    places = spread(turns, SAMPLES)[["step", "position", "member"]]
+    of_steps = [run.turns(step) for step in dict.fromkeys(places["step"].tolist())]
+    shown = places.merge(pd.concat(of_steps), how="left") if of_steps else places
     note = "<p>Completions across the range of rewards, lowest first, as the policy wrote them.</p>"
-    return f"<h2>Sample rollouts</h2>{note}{rollouts_html(spread(turns, SAMPLES))}"
+    return f"<h2>Sample rollouts</h2>{note}{rollouts_html(shown)}"
 
 
 def _knobs(run: Run) -> str:
@@ -148,6 +154,20 @@ def _settings(title: str, values: dict[str, Any]) -> str:
         for name, value in values.items()
     }
     return f"<h2>{escape(title)}</h2>{folded(_pairs(plain), f'{len(plain)} entries')}"
+
+
+def _resumes(run: Run) -> str:
+    """What differed from the start of the run where it was gone on with; nothing when it was the same everywhere."""
+    rows = [
+        (entry["step"], name, str(run.environment.get(name)), str(entry["environment"].get(name)))
+        for entry in run.meta("resumes") or []
+        for name in entry["changed"]
+    ]
+    if not rows:
+        return ""
+    note = "<p>The run was gone on with elsewhere. It is not bit for bit what it would have been without a break.</p>"
+    table = table_html(pd.DataFrame(rows, columns=["after step", "what differs", "at the start", "from then on"]))
+    return f"<h2>Resumes that are not exact</h2>{note}{table}"
 
 
 def _pairs(values: dict[str, Any]) -> str:

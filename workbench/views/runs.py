@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.config import ROOT, Config, knobs
 from workbench.control import Control, Request
 from workbench.folder import Lock
+from workbench.learning.resuming import fixed_differences
 from workbench.run import Run, new_path
 from workbench.types import WorkbenchError
 
@@ -66,7 +67,7 @@ def choose_run(config: Config, run_dir: str, *, resume: bool, root: Path = ROOT 
         if not (path / "config.json").exists():
             return path, f"New run {path}."
         run = Run(path)
-        if fixed := _fixed_differences(run.config, config):
+        if fixed := fixed_differences(run.config, config):
             raise WorkbenchError(
                 f"'{path}' was started with {fixed[0]}={getattr(run.config, fixed[0])!r}, and "
                 f"{getattr(config, fixed[0])!r} is asked for: choose another run_dir, or keep the setting."
@@ -96,15 +97,10 @@ def _ask_edits(training: Training, config: Config) -> str:
     asked = ", ".join(f"{request.knob}={request.new}" for request in requests if request.outcome == "pending")
     said = [f"From its next step on: {asked}."] if asked else []
     said += [request.reason for request in requests if request.outcome == "refused"]
-    if fixed := _fixed_differences(training.run.config, config):
+    if fixed := fixed_differences(training.run.config, config):
         values = ", ".join(f"{name}={getattr(config, name)!r}" for name in fixed)
         said.append(f"Not taken, because fixed during a run: {values}; for these stop it and start another.")
     return "".join(f" {sentence}" for sentence in said)
-
-
-def _fixed_differences(one: Config, other: Config) -> list[str]:
-    live = knobs()
-    return [name for name in Config.model_fields if name not in live and getattr(one, name) != getattr(other, name)]
 
 
 def _unfinished(config: Config, root: Path) -> Run | None:
@@ -112,7 +108,7 @@ def _unfinished(config: Config, root: Path) -> Run | None:
     for file in folders[:LOOKED_AT]:
         try:
             run = Run(file.parent)
-            if run.last_step() and not run.meta("summary") and not _fixed_differences(run.config, config):
+            if run.last_step() and not run.meta("summary") and not fixed_differences(run.config, config):
                 Lock(run.path).release()  # another process may be training in it
                 return run
         except (WorkbenchError, OSError):

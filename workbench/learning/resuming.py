@@ -1,0 +1,73 @@
+"""Opening a run to go on with it: the settings that hold at its last checkpoint, the knobs turned again after it.
+
+No torch here: that a run cannot be opened is told before the trainer is loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from workbench.config import Config, change, knobs
+from workbench.control import Control, Request
+from workbench.run import Run
+from workbench.types import WorkbenchError
+
+
+def open_training(path: Path, steps: int | None = None, *, asked: Config | None = None) -> tuple[Run, Control]:
+    """The run in `path`, open for writing, and the control to go on with from its last checkpoint.
+
+    `steps` extends (or shortens) its length, which is recorded at once. `asked`: settings that the run must have; its
+    knobs stay as they were left, whatever `asked` says. Raises WorkbenchError, and leaves the folder free, when the
+    run cannot be opened, its fixed settings are others, or more than `steps` steps are done.
+    """
+    run = Run.open(path)
+    try:
+        if asked is not None and (fixed := fixed_differences(run.config, asked)):
+            raise WorkbenchError(
+                f"'{path}' was started with {fixed[0]}={getattr(run.config, fixed[0])!r}, and "
+                f"{getattr(asked, fixed[0])!r} is asked for: choose another folder, or keep the setting."
+            )
+        if steps is not None:
+            _set_steps(run, steps)
+        done = checkpoint_step(run)
+        return run, Control(config_at(run), later=[event for event in _applied(run) if event["step"] > done + 1])
+    except BaseException:
+        run.close()
+        raise
+
+
+def checkpoint_step(run: Run) -> int:
+    """The step to go on from: that of the checkpoint in force, 0 before the first."""
+    latest = run.latest_checkpoint()
+    return latest[0] if latest else 0
+
+
+def config_at(run: Run) -> Config:
+    """The settings of the first step after the last checkpoint: those of the start, and the knobs applied since."""
+    last = checkpoint_step(run) + 1
+    return change(run.config, **{event["knob"]: event["new"] for event in _applied(run) if event["step"] <= last})
+
+
+def fixed_differences(one: Config, other: Config) -> list[str]:
+    """Names of the settings that differ and cannot be changed while a run goes on."""
+    live = knobs()
+    return [name for name in Config.model_fields if name not in live and getattr(one, name) != getattr(other, name)]
+
+
+def _applied(run: Run) -> list[dict[str, Any]]:
+    """The knobs that took effect, by step; of one step, in the order of the record."""
+    events = [event for event in run.knob_events().to_dict("records") if event["outcome"] == "applied"]
+    return sorted(events, key=lambda event: event["step"])
+
+
+def _set_steps(run: Run, steps: int) -> None:
+    done = checkpoint_step(run)
+    if steps < done:
+        raise WorkbenchError(f"steps={steps} is not accepted: {done} steps are done, ask for at least {done}.")
+    now, old = change(run.config, steps=steps).steps, config_at(run).steps
+    lengths = [run.config.steps, *(event["new"] for event in _applied(run) if event["knob"] == "steps")]
+    if now != lengths[-1]:
+        event = Request(0, time.time(), "steps", now, "resume", "applied", old=old, step=done + 1)
+        run.record_knobs(done + 1, [event.as_event()])
