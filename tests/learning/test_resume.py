@@ -36,8 +36,8 @@ SETTINGS = {
 }
 
 LAUNCH = """
-import os, signal, sys
-from workbench import folder
+import json, os, signal, sys
+from workbench.control import Control
 from workbench.run import Run
 
 def die(*_):
@@ -56,7 +56,14 @@ def nth(function, number, *, first):
         return result
     return counting
 
-moment, number = sys.argv[1], int(sys.argv[2])
+moment, number, turn = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+if turn:
+    boundary = Control.boundary
+    def turning(self, step):
+        if step == turn["step"]:
+            self.request(turn["knob"], turn["value"], source="panel")
+        return boundary(self, step)
+    Control.boundary = turning
 if moment == "after a result is stored":
     Run.store_result = nth(Run.store_result, number, first=False)
 elif moment == "before the commit":
@@ -68,20 +75,25 @@ elif moment == "within the checkpoint":
     def save(self, step, write):
         real(self, step, write if step < number else lambda folder: (write(folder), die()))
     Run.save_checkpoint = save
-sys.argv = ["workbench", *sys.argv[3:]]
+sys.argv = ["workbench", *sys.argv[4:]]
 from workbench.cli.main import main
 main()
 """
-"""The command, ended with SIGKILL by itself at a moment that a signal from outside would not meet reliably."""
+"""The command, ended with SIGKILL by itself at a moment that a signal from outside would not meet reliably, and with a
+knob turned before a given step."""
+
+Turn = dict[str, Any] | None
 
 
-def command(*words: str, moment: str = "", number: int = 0) -> list[str]:
-    return [sys.executable, "-c", LAUNCH, moment, str(number), *words]
+def command(*words: str, moment: str = "", number: int = 0, turn: Turn = None) -> list[str]:
+    return [sys.executable, "-c", LAUNCH, moment, str(number), json.dumps(turn), *words]
 
 
-def train(run: Path, policy: Path, *, moment: str = "", number: int = 0, **settings: Any) -> list[str]:
+def train(
+    run: Path, policy: Path, *, moment: str = "", number: int = 0, turn: Turn = None, **settings: Any
+) -> list[str]:
     pairs = [f"--set={name}={value}" for name, value in {**SETTINGS, "policy": policy, **settings}.items()]
-    return command("train", "--run", str(run), *pairs, moment=moment, number=number)
+    return command("train", "--run", str(run), *pairs, moment=moment, number=number, turn=turn)
 
 
 def finish(words: list[str]) -> subprocess.CompletedProcess[str]:
@@ -99,25 +111,28 @@ def wait_for_step(run: Path, step: int, process: subprocess.Popen[str]) -> None:
 # --- comparing
 
 
-def assert_same(one: Path, other: Path) -> None:
+def assert_same(one: Path, other: Path, steps: int = STEPS) -> None:
     """Everything that two runs hold, times left out, is equal to the last bit."""
     a, b = Run(one), Run(other)
     pd.testing.assert_frame_equal(_timeless(a.metrics()), _timeless(b.metrics()), check_exact=True)
     pd.testing.assert_frame_equal(_timeless(a.turns(tokens=True)), _timeless(b.turns(tokens=True)), check_exact=True)
     pd.testing.assert_frame_equal(a.states(), b.states(), check_exact=True)
     assert list(a.curriculum_events()) == list(b.curriculum_events())
+    pd.testing.assert_frame_equal(_timeless(a.knob_events()), _timeless(b.knob_events()), check_exact=True)
     first, second = a.latest_checkpoint(), b.latest_checkpoint()
     assert first is not None
     assert second is not None
-    assert first[0] == second[0] == STEPS
+    assert first[0] == second[0] == steps
     names = sorted(path.relative_to(first[1]) for path in first[1].rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(second[1]) for path in second[1].rglob("*") if path.is_file())
-    assert Path("policy/model.safetensors") in names
+    assert {".safetensors", ".pt", ".json"} <= {name.suffix for name in names}
     for name in names:
         if name.suffix == ".pt":
             _assert_equal(torch.load(first[1] / name), torch.load(second[1] / name))
         elif name.name == "state.json":
             _assert_equal(_state(first[1] / name), _state(second[1] / name))
+        elif name.name == "adapter_config.json":  # names of layers, in the order of a set
+            assert _sorted(first[1] / name) == _sorted(second[1] / name)
         else:
             assert (first[1] / name).read_bytes() == (second[1] / name).read_bytes(), name
 
@@ -128,6 +143,10 @@ def _state(path: Path) -> dict[str, Any]:
     state = json.loads(path.read_text())
     state["python_rng"][1].pop()
     return state
+
+
+def _sorted(path: Path) -> dict[str, Any]:
+    return {k: sorted(v) if isinstance(v, list) else v for k, v in json.loads(path.read_text()).items()}
 
 
 def _timeless(frame: pd.DataFrame) -> pd.DataFrame:
@@ -180,7 +199,6 @@ def test_a_run_records_what_happened(whole: Path) -> None:
     assert run.turns(1)["text"].tolist() != run.turns(2)["text"].tolist()
     assert {"debug", "improve"} & set(run.states()["kind"])
     assert run.environment["threads"] == 2
-    assert run.environment["sampling"] == {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 @pytest.mark.timeout(600)
@@ -226,6 +244,45 @@ def test_killed_at_a_given_moment(whole: Path, policy_folder: Path, tmp_path: Pa
     resumed = finish(command("resume", str(run)))
     assert resumed.returncode == 0, resumed.stderr
     assert_same(whole, run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("moment", "number", "settings"),
+    [
+        ("before the commit", 6, {}),
+        ("between commit and checkpoint", 5, {"adapter": "lora", "checkpoint_every_s": 1.0}),
+    ],
+)
+def test_ten_steps_are_five_a_kill_and_five_more(
+    policy_folder: Path, tmp_path: Path, moment: str, number: int, settings: dict[str, Any]
+) -> None:
+    """Whatever is trained, however often it is saved, and with a knob turned that no checkpoint has seen."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    turn = {"step": 5, "knob": "learning_rate", "value": 0.02}
+    done = finish(train(one, policy_folder, steps=10, turn=turn, **settings))
+    assert done.returncode == 0, done.stderr
+    killed = finish(train(other, policy_folder, steps=10, turn=turn, moment=moment, number=number, **settings))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    left = Run(other)
+    latest = left.latest_checkpoint()
+    assert left.last_step() == 5
+    assert (latest is not None and latest[0] == 5) == (not settings)
+    resumed = finish(command("resume", str(other)))
+    assert resumed.returncode == 0, resumed.stderr
+    assert left.metrics()["learning_rate"].tolist() == [0.003] * 4 + [0.02] * 6
+    assert_same(one, other, 10)
+
+
+@pytest.mark.slow
+def test_a_run_made_longer_is_longer_after_a_kill(policy_folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert finish(train(run, policy_folder, steps=1)).returncode == 0
+    killed = finish(command("resume", str(run), "--steps", "3", moment="before the commit", number=1))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    resumed = finish(command("resume", str(run)))
+    assert json.loads(resumed.stdout.splitlines()[-1])["steps"] == 3, resumed.stderr
 
 
 @pytest.mark.slow
