@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.learning.metrics import rollout_metrics
+from workbench.config import make_config
+from workbench.learning.metrics import rollout_metrics, warning
 from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict
 
 STATE = State("t", Kind.DRAFT)
@@ -33,3 +34,11 @@ def test_what_was_lost_by_us_is_no_part_of_a_rate() -> None:
 
 def test_a_step_without_actions_has_no_rates() -> None:
     assert rollout_metrics([], [], {}, version=0) == {"executions": 0.0, "skipped_prompts": 0.0}
+
+
+def test_a_failing_sandbox_is_told_before_what_follows_from_it() -> None:
+    config = make_config({"groups": 2, "group_size": 4})
+    assert warning(config, {"unscorable": 1.0, "flat_share": 1.0}) == (
+        "12% of the actions could not be run: see what `workbench doctor` says of the sandbox."
+    )
+    assert warning(config, {"unscorable": 0.0, "flat_share": 0.5}) is None

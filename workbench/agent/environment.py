@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from workbench.agent.prompts import parse_code, parse_own_score, stamp, trim
 from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.sandbox.mounts import LIBRARIES
-from workbench.tasks.mle import MleTask, grade
+from workbench.tasks.mle import MleTask, answers, grade
 from workbench.types import Action, Feedback, Verdict, WorkbenchError
 
 KEPT_OUTPUT = 4000
@@ -52,7 +52,7 @@ FAILURES: dict[str, str] = {
 """Failure kinds of programs that did not end well, recognised by the last error line, first match wins."""
 
 INVALID: dict[str, str] = {
-    "no_submission": r"no submission\.csv|file is empty",
+    "no_submission": r"no submission\.csv|^submission\.csv |file is empty",
     "wrong_ids": r"^id |ids of test\.csv|rows of test\.csv",
     "wrong_columns": r"^column .* (?:is missing:|appears \d+ times)|^the file has \d+ columns",
     "probability_wanted": r"probabilit",
@@ -181,7 +181,13 @@ class Environment:
             with contextlib.suppress(RuntimeError):  # the interpreter is ending
                 self._judge.submit(settle, run)
 
-        request = Request(code=code, public_dir=task.public_dir, limits=self.limits, seed=self.seed)
+        request = Request(
+            code=code,
+            public_dir=task.public_dir,
+            limits=self.limits,
+            seed=self.seed,
+            collect_bytes=answers(task).form.max_bytes + 1,  # one more is enough to be refused as too large
+        )
         self.executor.submit(request).add_done_callback(arrived)
         return judged
 
@@ -234,7 +240,8 @@ def judge(task: MleTask, code: str, result: Result) -> Feedback:
         return replace(feedback, reason=reason, failure=_classify(FAILURES, reason, result.verdict.value))
     graded = grade(task, result.submission, "reward")
     if graded.score is None:
-        reason = graded.reason or "invalid submission"
+        missing = result.reason if result.submission is None else None  # a link, a folder, too large: says more
+        reason = missing or graded.reason or "invalid submission"
         failure = _classify(INVALID, reason, "invalid_submission")
         return replace(feedback, verdict=Verdict.INVALID_SUBMISSION, reason=reason, failure=failure)
     return replace(feedback, score=graded.score)

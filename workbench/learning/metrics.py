@@ -14,6 +14,8 @@ from workbench.types import Group, Kind, StopReason
 
 WARN_SHARE = 0.9
 """Share of cut completions or of flat groups from which a warning is shown."""
+LOST_SHARE = 0.1
+"""Share of actions that the sandbox lost above which a warning is shown."""
 
 
 def rollout_metrics(
@@ -49,7 +51,10 @@ def rollout_metrics(
 
 
 def warning(config: Config, metrics: Mapping[str, float]) -> str | None:
-    """One sentence when a run cannot learn as it is: nearly all completions cut, or nearly all groups flat."""
+    """One sentence when a run cannot learn as it is: the sandbox fails, completions are cut, or groups are flat."""
+    lost = metrics.get("unscorable", 0.0) / (config.groups * config.group_size)
+    if lost > LOST_SHARE:
+        return f"{lost:.0%} of the actions could not be run: see what `workbench doctor` says of the sandbox."
     clipped, flat = metrics.get("clipped_completions", 0.0), metrics.get("flat_share", 0.0)
     if clipped >= WARN_SHARE:
         limit = config.max_completion_tokens

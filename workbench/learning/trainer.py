@@ -222,7 +222,11 @@ class Trainer:
                 results.append(self._act(config, step, draw, states))
             with timer("score"):  # 3 components, then a total in [0, 1]
                 scored = score_groups(results[-1].groups, self.tasks)
+            if not any(turn.reward for group in scored for turn in group.turns):
+                self.executor.start()  # raises what is wrong when the sandbox is gone: no step can teach then
             with timer("curriculum"):  # 4 x' = Φ(x, y, f), and 5 learnability
+                kept = results[-1].kept
+                self.curriculum.drop(step, [state for index, state in enumerate(states) if index not in kept])
                 self.curriculum.observe(step, scored)
                 self.curriculum.add(step, scored)
             groups += scored
