@@ -37,7 +37,7 @@ from workbench.run import Run, new_path
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.mle import MleTask
-from workbench.types import Group, Kind, State, WorkbenchError
+from workbench.types import Group, Kind, State, Verdict, WorkbenchError
 
 REDRAWS = 3
 """Most times that strategy `dapo` draws again in a step (our choice): without an end a run could hang."""
@@ -222,7 +222,8 @@ class Trainer:
                 results.append(self._act(config, step, draw, states))
             with timer("score"):  # 3 components, then a total in [0, 1]
                 scored = score_groups(results[-1].groups, self.tasks)
-            if not any(turn.reward for group in scored for turn in group.turns):
+            run = [turn.feedback.verdict for group in scored for turn in group.turns if turn.feedback.code is not None]
+            if run and set(run) == {Verdict.INFRASTRUCTURE}:
                 self.executor.start()  # raises what is wrong when the sandbox is gone: no step can teach then
             with timer("curriculum"):  # 4 x' = Φ(x, y, f), and 5 learnability
                 kept = results[-1].kept
