@@ -46,7 +46,7 @@ class Config(BaseModel):
     seed: int = _fixed(
         0, "Sets policy sampling, state sampler and task order; the weights stay the same.", group="run", ge=0, lt=2**31
     )
-    steps: int = _knob(50, "Optimizer steps of the run.", group="run", ge=1, le=1_000_000)
+    steps: int = _knob(40, "Optimizer steps of the run.", group="run", ge=1, le=1_000_000)
 
     # Acting
     groups: int = _knob(4, "Groups (states) per step.", group="rollout", ge=1, le=1024)
@@ -63,7 +63,7 @@ class Config(BaseModel):
         None, "AdamW step size; None chooses by policy size.", group="learning", gt=0, le=1.0
     )
     learning_rate_decay: float = _knob(
-        0.0,
+        0.5,
         "Share of the steps, the last ones, over which the learning rate falls linearly to a tenth.",
         group="learning",
         ge=0,
@@ -131,11 +131,11 @@ class Config(BaseModel):
     children_cap: int = _fixed(256, "Most states per (task, kind) made by Φ.", group="curriculum", ge=1)
 
     # Executor
-    cpu_s: float = _fixed(5.0, "CPU seconds per script.", group="executor", gt=0, le=86_400)
+    cpu_s: float = _fixed(3.0, "CPU seconds per script.", group="executor", gt=0, le=86_400)
     wall_s: float = _fixed(15.0, "Wall seconds per script.", group="executor", gt=0, le=86_400)
     memory_mb: int = _fixed(1024, "Memory per script, MB.", group="executor", ge=64)
     workers: int = _fixed(2, "Scripts run at once.", group="executor", ge=1, le=256)
-    min_level: Literal["A", "B", "C", "D", "E"] = _fixed(
+    min_level: Literal["B", "C", "D", "E"] = _fixed(
         "D", "Weakest isolation level accepted; E also needs unsafe_executor.", group="executor"
     )
     unsafe_executor: bool = _fixed(False, "Allow level E: no file, network or signal isolation.", group="executor")
