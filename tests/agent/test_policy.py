@@ -209,6 +209,14 @@ def test_prompt_ids_follow_the_template(tiny_policy: Policy) -> None:
     assert tiny_policy.count_tokens("predict") == len(tiny_policy.tokenizer.tokenize("predict"))
 
 
+def test_a_template_that_writes_the_date_gives_the_same_prompt_every_day(
+    make_policy: MakePolicy, tmp_path: Path, build_tokenizer: Build, build_model: Build
+) -> None:
+    dated = "{{ strftime_now('%d %b %Y') }}" + build_tokenizer().chat_template
+    policy = make_policy(policy=str(build_model(tmp_path / "dated", tokenizer=build_tokenizer(template=dated))))
+    assert policy.decode(policy.prompt_ids([{"role": "user", "content": "x"}])).startswith("01 Jan 2026")
+
+
 @pytest.mark.parametrize("template_writes", [True, False])
 @pytest.mark.parametrize("tokenizer_adds", [True, False])
 def test_exactly_one_bos(

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 CHECKPOINTING = 1_000_000_000
 """From this many parameters activations are recomputed in the backward pass, to save memory (our choice)."""
 
+FIXED_DAY = "{%- macro strftime_now(form) -%}01 Jan 2026{%- endmacro -%}"
+"""What a chat template that asks for the date is told: prompts must not change from day to day within a run."""
+
 
 @dataclass(eq=False)
 class Policy:
@@ -69,7 +72,11 @@ class Policy:
             ids = self.tokenizer(messages, add_special_tokens=False)["input_ids"]
         else:
             ids = self.tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
+                list(messages),
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+                chat_template=FIXED_DAY + self.tokenizer.get_chat_template(),
             )
         bos = self.tokenizer.bos_token_id
         if bos is None:
