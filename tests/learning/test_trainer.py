@@ -185,7 +185,8 @@ def test_completions_cut_at_the_limit_are_told(make: Make) -> None:
 def test_knobs_turned_after_the_last_checkpoint_are_turned_again_in_their_steps(
     make: Make, reopen: Callable[..., Trainer]
 ) -> None:
-    whole, trainer = make(checkpoint_every_s=3600.0, steps=5), make(checkpoint_every_s=3600.0, steps=5)
+    settings = {"checkpoint_every_s": 3600.0, "steps": 5, "learning_rate_decay": 0.0}
+    whole, trainer = make(**settings), make(**settings)
     for one in (whole, trainer):
         one_step(one)
         one._checkpoint(1)
