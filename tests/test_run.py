@@ -293,6 +293,21 @@ def test_a_wrong_latest_is_told(run: Run) -> None:
         run.latest_checkpoint()
 
 
+def test_a_lost_latest_loses_no_checkpoint(run: Run) -> None:
+    for step in (1, 2):
+        run.save_checkpoint(step, write_text(str(step)))
+    run.close()
+    (run.path / "latest").unlink()
+    with pytest.raises(WorkbenchError, match=r"is missing: write the number.*there are: \[1, 2\]"):
+        Run.open(run.path)
+    (run.path / "latest").write_bytes(b"\xff")
+    with pytest.raises(WorkbenchError, match="not a step"):
+        Run.open(run.path)
+    (run.path / "latest").write_text("2")
+    with Run.open(run.path) as again:
+        assert again.latest_checkpoint() == (2, run.path / "checkpoints" / "2")
+
+
 def test_results_are_stored_while_a_checkpoint_is_written(run: Run) -> None:
     writing, stored = threading.Event(), threading.Event()
 

@@ -232,10 +232,17 @@ class Checkpoints:
         return sorted(int(child.name) for child in self.folder.iterdir() if child.name.isdecimal())
 
     def latest(self) -> int | None:
-        """The step that `latest` names; None before the first checkpoint."""
+        """The step that `latest` names; None before the first checkpoint.
+
+        Raises WorkbenchError when it is lost: a second folder is only made after the first was published.
+        """
         try:
-            text = self.marker.read_text().strip()
+            text = self.marker.read_text(encoding="utf-8", errors="replace").strip()
         except FileNotFoundError:
+            if len(self.steps()) > 1:
+                raise WorkbenchError(
+                    f"'{self.marker}' is missing: write the number of a checkpoint into it (there are: {self.steps()})."
+                ) from None
             return None
         if not text.isdecimal():
             raise WorkbenchError(
@@ -271,7 +278,10 @@ class Checkpoints:
             kept = [number for number in self.steps() if number <= step]
             if kept:
                 write_file(self.marker, f"{kept[-1]}\n")
-            else:
+            else:  # the marker goes while one folder is left, else it would count as lost
+                for number in self.steps():
+                    if number != latest:
+                        remove_folder(self.folder / str(number))
                 self.marker.unlink()
         self.clean()
 

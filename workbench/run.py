@@ -251,16 +251,23 @@ class Run:
 
         A failure, or a kill at any moment, leaves the checkpoint before in force.
         """
+
+        def fill(folder: Path) -> None:
+            try:
+                write(folder)
+            except OSError:
+                raise
+            except Exception as error:  # torch and safetensors say "disk full" in errors of their own
+                if shutil.disk_usage(folder).free < 2**20 or "space left" in str(error):  # before it is removed
+                    raise OSError(errno.ENOSPC, "No space left on device") from error
+                raise
+
         with self._checkpoint_mutex:
             self._require_writer()
             try:
-                self._checkpoints.save(step, write, KEPT_CHECKPOINTS)
+                self._checkpoints.save(step, fill, KEPT_CHECKPOINTS)
             except OSError as error:
                 raise writing(self.path, error) from None
-            except Exception as error:  # torch and safetensors say "disk full" in errors of their own
-                if shutil.disk_usage(self.path).free < 2**20 or "space left" in str(error):
-                    raise writing(self.path, OSError(errno.ENOSPC, "No space left on device")) from error
-                raise
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """Step and folder of the checkpoint in force; None before the first."""
