@@ -46,9 +46,11 @@ def points(page: Any) -> int:
     return max(page.evaluate(POINTS), default=0)
 
 
-def shot(page: Any, name: str) -> None:
+def shot(panel: Any, name: str) -> None:
+    """The panel, and what of the figure below it fits the window."""
     SHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SHOTS / f"{name}.png")
+    panel.evaluate("panel => panel.scrollIntoView()")
+    panel.page.screenshot(path=SHOTS / f"{name}.png")
 
 
 def press(page: Any, panel: Any, knob: str, key: str) -> None:
@@ -82,8 +84,6 @@ def test_a_user_watches_turns_a_knob_reloads_stops_and_goes_on(
     all_cells()
     wait(page, lambda: points(page) >= 1, FIRST_POINT_S, "the first point")
     expect(status).to_contain_text("isolation level")
-    shot(page, "04-running")
-
     # a knob by keyboard; the text beside it is Python's own
     press(page, panel, "rho_end", "ArrowRight")
     expect(panel).to_contain_text("1.1 applied at step", timeout=30_000)
@@ -92,6 +92,9 @@ def test_a_user_watches_turns_a_knob_reloads_stops_and_goes_on(
     turned = {"rho_end", "temperature"}  # recorded with the step they act in
     wait(page, lambda: turned <= set(Run(folder).knob_events()["knob"]), 30, "the record of the knobs")
     assert set(Run(folder).knob_events()["source"]) == {"panel"}
+
+    wait(page, lambda: points(page) >= 6, 60, "a curve to see")
+    shot(panel, "04-running")
 
     # one Run All more starts no second run
     all_cells()
@@ -109,26 +112,26 @@ def test_a_user_watches_turns_a_knob_reloads_stops_and_goes_on(
     wait(page, lambda: points(page) > before, 40, "new points after the reload")
 
     # pause, one step, stop: each at a step boundary
-    notebook.get_by_role("button", name="Pause").click()
+    panel.locator(".wb-pause").click()
     expect(status).to_contain_text("paused", timeout=30_000)
     paused = step_of(status.text_content() or "")
-    panel.locator(".wb-step").click()  # by name it is not told from its icon
+    panel.locator(".wb-step").click()
     wait(page, lambda: step_of(status.text_content() or "") == paused + 1, 30, "one step")
     expect(status).to_contain_text("paused", timeout=30_000)
-    notebook.get_by_role("button", name="Start").click()
+    panel.locator(".wb-start").click()
     wait(page, lambda: Run(folder).last_step() > paused + 1, 30, "going on")
     at = Run(folder).last_step()
-    notebook.get_by_role("button", name="Stop").click()
-    expect(notebook.get_by_role("button", name="Start")).to_be_enabled(timeout=30_000)
+    panel.locator(".wb-stop").click()
+    expect(panel.locator(".wb-start")).to_be_enabled(timeout=30_000)
     assert Run(folder).last_step() <= at + 2, "stopped within the step in progress"
-    shot(page, "04-stopped")
+    shot(panel, "04-stopped")
 
     # reload after the end: the figure is still right; Start goes on where it was
     shown, done = points(page), Run(folder).last_step()
     page.reload()
     page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=60_000)
     wait(page, lambda: points(page) == shown, 30, "the figure after a reload")
-    notebook.get_by_role("button", name="Start").click()
+    panel.locator(".wb-start").click()
     wait(page, lambda: Run(folder).last_step() > done, FIRST_POINT_S, "going on after a stop")
 
 
