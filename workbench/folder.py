@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -67,7 +68,11 @@ def writing(path: Path, error: Exception) -> WorkbenchError:
         or "no space" in text
     ):
         there = os.path.exists(path / "config.json")  # written last, when a run is created
-        again = f"run `workbench resume {path}`; what was recorded before is kept" if there else "start it again"
+        again = (
+            f"run `workbench resume {shlex.quote(str(path))}`; what was recorded before is kept"
+            if there
+            else "start it again"
+        )
         return WorkbenchError(
             f"'{path}' cannot be written any more, the disk is full or failing ({error}): free some space and {again}."
         )
@@ -86,7 +91,8 @@ def refuse_taken(path: Path) -> None:
         raise writing(path, error) from None
     if "config.json" in names:
         raise WorkbenchError(
-            f"'{path}' already holds a run: go on with `workbench resume {path}`, or choose another folder."
+            f"'{path}' already holds a run: go on with `workbench resume {shlex.quote(str(path))}`, "
+            "or choose another folder."
         )
     if foreign := sorted(names - _OURS):
         raise WorkbenchError(
