@@ -132,8 +132,13 @@ def open_notebook(page: Any, lab: Lab, name: str) -> Any:
     """Open a notebook of the server's folder and return its panel once its kernel is idle."""
     page.goto(f"{lab.base}/lab/workspaces/test/tree/{name}?token={TOKEN}&reset")
     page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=60_000)
-    page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=60_000)
+    wait_for_kernel(page)
     return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+
+
+def wait_for_kernel(page: Any) -> None:
+    """Until the page is connected to a kernel: JupyterLab drops, without a word, a Run All that comes before."""
+    page.locator("#jp-main-statusbar").get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
 
 
 def run_all(page: Any) -> None:
@@ -150,3 +155,8 @@ def opened(page: Any, lab: Lab) -> Any:
 @pytest.fixture
 def all_cells(page: Any) -> Any:
     return lambda: run_all(page)
+
+
+@pytest.fixture
+def connected(page: Any) -> Any:
+    return lambda: wait_for_kernel(page)

@@ -39,6 +39,8 @@ def wait(page: Any, condition: Any, seconds: float, what: str) -> float:
         if condition():
             return time.monotonic() - started
         page.wait_for_timeout(100)
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / "failed.png")
     raise AssertionError(f"{what}: not within {seconds} s")
 
 
@@ -103,9 +105,14 @@ def test_a_user_watches_turns_a_knob_reloads_stops_and_goes_on(
     assert len(list(folder.parent.glob("*/config.json"))) == 1
 
     # reload in the middle: the view goes on by itself
+    unsaved = lab.api("contents/04_training.ipynb?content=0")["last_modified"]
     page.keyboard.press("Escape")
     page.keyboard.press("Control+s")
-    wait(page, lambda: notebook.locator(".jp-mod-dirty").count() == 0, 10, "saving")
+
+    def saved() -> bool:
+        return bool(lab.api("contents/04_training.ipynb?content=0")["last_modified"] != unsaved)
+
+    wait(page, saved, 20, "saving")
     before = Run(folder).last_step()
     page.reload()
     page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=60_000)
@@ -135,7 +142,9 @@ def test_a_user_watches_turns_a_knob_reloads_stops_and_goes_on(
     wait(page, lambda: Run(folder).last_step() > done, FIRST_POINT_S, "going on after a stop")
 
 
-def test_after_a_kernel_restart_the_run_goes_on(page: Any, lab: Any, opened: Any, all_cells: Any, folder: Path) -> None:
+def test_after_a_kernel_restart_the_run_goes_on(
+    page: Any, lab: Any, opened: Any, connected: Any, all_cells: Any, folder: Path
+) -> None:
     small = {"steps": 400, "groups": 2, "group_size": 4, "eval_drafts": 0, "run_dir": str(folder)}
     edit(ROOT / "notebooks" / "04_training.ipynb", lab.folder / "again.ipynb", **small)
     notebook = opened("again.ipynb")
@@ -146,7 +155,7 @@ def test_after_a_kernel_restart_the_run_goes_on(page: Any, lab: Any, opened: Any
     done = Run(folder).last_step()
     page.reload()
     page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=60_000)
-    page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=60_000)
+    connected()
     all_cells()
     wait(page, lambda: Run(folder).last_step() > done, 90, "new steps after the restart")
     assert notebook.get_by_text("Going on with run").count() >= 1
