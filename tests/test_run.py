@@ -291,6 +291,10 @@ def test_a_wrong_latest_is_told(run: Run) -> None:
     (run.path / "latest").write_text("7\n")
     with pytest.raises(WorkbenchError, match="is missing, though"):
         run.latest_checkpoint()
+    (run.path / "latest").unlink()
+    (run.path / "latest").mkdir()
+    with pytest.raises(WorkbenchError, match=r"latest' cannot be read .*the number of a checkpoint \(there are: \[1\]"):
+        run.latest_checkpoint()
 
 
 def test_a_lost_latest_loses_no_checkpoint(run: Run) -> None:
@@ -411,6 +415,7 @@ def test_bad_folders_get_one_sentence(tmp_path: Path) -> None:
     cases = [
         (lambda: Run.create(tmp_path / "file", config, {}), "is a file: a run needs a folder"),
         (lambda: Run.create(tmp_path / "file" / "below", config, {}), "cannot be written"),
+        (lambda: Run.create(tmp_path / "no\udcffutf8", config, {}), "is no UTF-8 text"),
         (lambda: Run.create(tmp_path / "full", config, {}), "is not empty .it holds 'thesis.doc'"),
         (lambda: Run.open(tmp_path / "file"), "is a file: expected the folder of a run"),
         (lambda: Run.open(tmp_path / "none"), "is no run, it does not exist"),

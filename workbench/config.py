@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from workbench.types import WorkbenchError
 
@@ -133,7 +134,7 @@ class Config(BaseModel):
     # Executor
     cpu_s: float = _fixed(3.0, "CPU seconds per script.", group="executor", gt=0, le=86_400)
     wall_s: float = _fixed(15.0, "Wall seconds per script.", group="executor", gt=0, le=86_400)
-    memory_mb: int = _fixed(1024, "Memory per script, MB.", group="executor", ge=64)
+    memory_mb: int = _fixed(1024, "Memory per script, MB.", group="executor", ge=64, le=4_194_304)
     workers: int = _fixed(2, "Scripts run at once.", group="executor", ge=1, le=256)
     min_level: Literal["B", "C", "D", "E"] = _fixed(
         "D", "Weakest isolation level accepted; E also needs unsafe_executor.", group="executor"
@@ -152,6 +153,13 @@ class Config(BaseModel):
         group="machine",
         ge=0,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise PydanticCustomError("bool", "true and false are no values of this setting")
+        return value
 
     @model_validator(mode="after")
     def _compatible(self) -> Config:

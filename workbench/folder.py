@@ -83,6 +83,10 @@ def writing(path: Path, error: Exception) -> WorkbenchError:
 
 def refuse_taken(path: Path) -> None:
     """Raise WorkbenchError unless a new run may be made here: no folder yet, an empty one, or a half-made run."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise WorkbenchError(f"{str(path)!r} is no UTF-8 text: name a folder with other letters, --run DIR.") from None
     if os.path.isfile(path):
         raise WorkbenchError(f"'{path}' is a file: a run needs a folder, choose another, --run DIR.")
     try:
@@ -250,6 +254,11 @@ class Checkpoints:
                     f"'{self.marker}' is missing: write the number of a checkpoint into it (there are: {self.steps()})."
                 ) from None
             return None
+        except OSError as error:
+            raise WorkbenchError(
+                f"'{self.marker}' cannot be read ({error.strerror}): put in its place a file with the number of a "
+                f"checkpoint (there are: {self.steps() or 'none'})."
+            ) from None
         if not text.isdecimal():
             raise WorkbenchError(
                 f"'{self.marker}' holds {text[:40]!r}, not a step: write the number of a checkpoint into it "

@@ -1,4 +1,4 @@
-"""Loading, refusing, saving and referring back: everything `Policy` promises apart from sampling and scoring."""
+"""Loading, saving and referring back: everything `Policy` promises apart from sampling and scoring."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 
 from workbench.agent import loading
 from workbench.agent.logprobs import completion_logprobs
-from workbench.agent.policy import Policy, default_learning_rate, load_policy
+from workbench.agent.policy import Policy, default_learning_rate
 from workbench.config import make_config
 from workbench.types import WorkbenchError
 
@@ -38,18 +38,6 @@ def train(policy: Policy, steps: int = 3, lr: float = 0.05) -> None:
         (-completion_logprobs(policy.model, ROWS, 1.0)[0].sum()).backward()
         optimizer.step()
     policy.version += steps
-
-
-def refusal(policy: str, **settings: Any) -> str:
-    with pytest.raises(WorkbenchError) as caught:
-        load_policy(make_config({"policy": policy, "device": "cpu", **settings}))
-    message = str(caught.value)
-    assert "\n" not in message
-    assert message.endswith(".")
-    return message
-
-
-# --- what loads
 
 
 def test_small_policy_is_trained_in_full_in_fp32(tiny_policy: Policy) -> None:
@@ -108,95 +96,6 @@ def test_dtype_probe_is_short_and_explained() -> None:
 def test_dtype_without_probe(settings: dict[str, str], parameters: int, full: bool, expected: torch.dtype) -> None:
     dtype, _ = loading.choose_dtype(make_config(settings), parameters, 64, torch.device("cpu"), full)
     assert dtype == expected
-
-
-# --- what is refused, in one sentence
-
-
-def test_refuses_paths_that_are_no_model(tmp_path: Path) -> None:
-    assert "neither a file, a folder nor a hub id" in refusal(str(tmp_path / "nothing"))
-    assert "is no model: expected config.json" in refusal(str(tmp_path))
-    (tmp_path / "a.txt").write_text("x")
-    assert "is no model file" in refusal(str(tmp_path / "a.txt"))
-    for name in ("a.gguf", "b.gguf"):
-        (tmp_path / name).write_bytes(b"no gguf")
-    assert "2 .gguf files" in refusal(str(tmp_path))
-    assert "cannot be loaded" in refusal(str(tmp_path / "a.gguf"))
-
-
-def test_refuses_hub_id_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert "network or a filled cache" in refusal("some-owner/some-model")
-
-
-def test_refuses_broken_files(tiny_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "broken"
-    shutil.copytree(tiny_folder, folder)
-    (folder / "model.safetensors").write_bytes(b"\x00" * 64)
-    assert "cannot be loaded" in refusal(str(folder))
-    (folder / "config.json").write_text('{"model_type": "no such thing"}')
-    assert "cannot be loaded" in refusal(str(folder))
-
-
-def test_refuses_missing_weights(tiny_folder: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = tmp_path / "incomplete"
-    shutil.copytree(tiny_folder, folder)
-    weights = load_file(folder / "model.safetensors")
-    weights.pop("model.layers.1.mlp.up_proj.weight")
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    assert "incomplete: 1 weights are missing" in refusal(str(folder))
-
-
-def test_refuses_tokenizer_without_template(tmp_path: Path, build_tokenizer: Build, build_model: Build) -> None:
-    assert "without chat template" in refusal(str(build_model(tmp_path, tokenizer=build_tokenizer(template=None))))
-
-
-def test_missing_pad_token_becomes_eos(
-    make_policy: MakePolicy, tmp_path: Path, build_tokenizer: Build, build_model: Build
-) -> None:
-    folder = build_model(tmp_path, tokenizer=build_tokenizer(pad=False))
-    policy = make_policy(policy=str(folder))
-    assert policy.pad_id == policy.tokenizer.eos_token_id
-
-
-def test_refuses_experts_and_small_vocabulary(tmp_path: Path, build_model: Build) -> None:
-    moe = {"num_local_experts": 4, "num_experts_per_tok": 2}
-    assert "mixture of 4 experts" in refusal(str(build_model(tmp_path / "moe", kind="mixtral", **moe)))
-    assert "does not fit its tokenizer" in refusal(str(build_model(tmp_path / "small", vocab_size=300)))
-
-
-@pytest.mark.parametrize("kind", ["qwen3_moe", "deepseek_v3", "ernie4_5_moe", "dbrx"])
-def test_refuses_experts_wherever_a_family_names_them(tiny_policy: Policy, tmp_path: Path, kind: str) -> None:
-    AutoConfig.for_model(kind).save_pretrained(tmp_path)
-    with pytest.raises(WorkbenchError, match=r"mixture of \d+ experts, which is not supported"):
-        loading.load_config(loading.resolve(str(tmp_path)), tiny_policy.tokenizer)
-
-
-def test_a_dense_model_of_a_family_that_also_has_mixtures_is_taken(tiny_policy: Policy, tmp_path: Path) -> None:
-    """Doge counts experts in its config whether or not the model has any."""
-    AutoConfig.for_model("doge", is_moe=False).save_pretrained(tmp_path)
-    assert loading.load_config(loading.resolve(str(tmp_path)), tiny_policy.tokenizer).num_experts > 1
-    AutoConfig.for_model("doge", is_moe=True).save_pretrained(tmp_path)
-    with pytest.raises(WorkbenchError, match="mixture of 16384 experts"):
-        loading.load_config(loading.resolve(str(tmp_path)), tiny_policy.tokenizer)
-
-
-def test_refuses_devices_that_are_not_there(tiny_folder: Path) -> None:
-    assert "is no device" in refusal(str(tiny_folder), device="tpu-7")
-    assert "not available" in refusal(str(tiny_folder), device="cuda:99")
-
-
-def test_code_in_a_checkpoint_is_never_run(tiny_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "custom"
-    shutil.copytree(tiny_folder, folder)
-    config = json.loads((folder / "config.json").read_text())
-    config.update(model_type="custom", auto_map={"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"})
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    assert "cannot be loaded" in refusal(str(folder))
-    assert not (tmp_path / "ran").exists()
 
 
 # --- prompts (H50) and stop tokens
@@ -373,16 +272,6 @@ def test_load_refuses_other_weights(make_policy: MakePolicy, tmp_path: Path) -> 
         make_policy().load(tmp_path / "missing")
     with pytest.raises(WorkbenchError, match="another policy"):
         make_policy(adapter="lora", lora_rank=2).load(tmp_path / "lora")
-
-
-def test_adapter_folder_refuses_full_fine_tuning(make_policy: MakePolicy, tmp_path: Path) -> None:
-    make_policy(adapter="lora").save(tmp_path / "lora")
-    assert "adapter=full does not go with" in refusal(str(tmp_path / "lora"), adapter="full")
-    (tmp_path / "lora" / "adapter_config.json").write_text("{")
-    assert "cannot be read as JSON" in refusal(str(tmp_path / "lora"))
-
-
-# --- reference (H40, H41)
 
 
 @pytest.mark.parametrize("settings", [{"adapter": "lora"}, {"kl_coef": 0.1}, {"adapter": "full"}])

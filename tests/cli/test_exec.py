@@ -54,6 +54,13 @@ def test_without_json_the_reason_is_told_on_stderr(tmp_path: Path, capsys: pytes
     assert said.err.endswith("]\nStopped after 1 s of wall time.\n")
 
 
+def test_what_is_told_stands_on_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "brief.py"
+    program.write_text("import sys; sys.stderr.write('no end of line')")
+    assert run_command(["exec", str(program)]) == 0
+    assert capsys.readouterr().err.startswith("no end of line\n[ok, ")
+
+
 def test_a_program_is_run_in_the_encoding_it_declares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = tmp_path / "old.py"
     program.write_bytes(b"# -*- coding: latin-1 -*-\nprint('caf\xe9')\n")

@@ -43,6 +43,28 @@ def test_a_wrong_command_line_is_one_line_and_status_2(
 
 
 @pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("steps: 1\nseed: 2\nsteps: 3\n", "sets 'steps' twice"),
+        ('{"config": {"seed": 1, "seed": 2}}', "sets 'seed' twice"),
+        ("steps: true\n", "steps=True is not accepted: true and false are no values of this setting"),
+        ("- steps\n", "holds a list, not settings"),
+        ("steps: [\n", "is no YAML or JSON"),
+    ],
+)
+def test_a_file_of_settings_that_means_two_things_is_refused(
+    text: str, sentence: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    assert run_command(["train", "--config", str(file), "--run", str(tmp_path / "run")]) == 1
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["train", "--set", "stps=3"], "'stps' is no setting: did you mean 'steps'?"),

@@ -58,13 +58,15 @@ def test_what_is_written_comes_back_equal(
     assert one
 
 
-@pytest.mark.parametrize("name", ["state.json", "optimizer.pt", "torch_rng.pt"])
+@pytest.mark.parametrize("name", ["state.json", "optimizer.pt", "torch_rng.pt", "policy"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_a_file_that_cannot_be_read_is_named_with_the_way_out(
     written: tuple[Path, Policy, torch.optim.Optimizer], name: str, damage: str
 ) -> None:
     folder, policy, optimizer = written
     file = folder / name
+    if name == "policy":
+        file /= "model.safetensors"
     if damage == "missing":
         file.unlink()
     elif damage == "cut":

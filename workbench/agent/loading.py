@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ SMALL = 100_000_000
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|end_of_turn|>", "</s>")
 """Tokens that end an answer when the tokenizer knows them as special and the chat template writes them."""
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_HUB_TIMEOUT_S = 10.0
 _PROBE_MARGIN = 1.1
 """bf16 must be this much faster than fp32 to be taken: below it the exactness of fp32 is worth more (our choice)."""
 
@@ -50,6 +51,8 @@ class Source:
     """File name below `base` when the model is a GGUF file."""
     adapter: Path | None = None
     """Folder of a LoRA adapter that lies on top of the base."""
+    offline: bool = False
+    """The hub cannot be reached, and its files are taken from the cache."""
 
     @property
     def origin(self) -> str:
@@ -59,7 +62,8 @@ class Source:
     @property
     def keywords(self) -> dict[str, Any]:
         """Arguments common to every `from_pretrained`: code that comes with a checkpoint is never run."""
-        return {"trust_remote_code": False, **({"gguf_file": self.gguf} if self.gguf else {})}
+        gguf = {"gguf_file": self.gguf} if self.gguf else {}
+        return {"trust_remote_code": False, "local_files_only": self.offline, **gguf}
 
 
 def resolve(policy: str) -> Source:
@@ -103,6 +107,41 @@ def _resolve_folder(policy: str, path: Path) -> Source:
     )
 
 
+def reach_hub(source: Source) -> Source:
+    """The source as it can be loaded now, for a hub id by one short request: the loaders try again for a minute.
+
+    Raises WorkbenchError when the hub has no such model, or cannot be reached and the cache has none of it.
+    """
+    if Path(source.base).is_dir():
+        return source
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    cached = isinstance(try_to_load_from_cache(source.base, "config.json"), str)
+    try:
+        HfApi().model_info(source.base, timeout=_HUB_TIMEOUT_S)
+    except GatedRepoError:
+        reason = "it is gated: accept its terms on the hub and set HF_TOKEN"
+    except RepositoryNotFoundError:
+        reason = "the hub has no such model, or it is private: check the name, or set HF_TOKEN"
+    except Exception as error:  # no network, a proxy, a time-out, HF_HUB_OFFLINE
+        if cached:
+            log.info("the hub cannot be reached (%s): %s is taken from the cache", error, source.base)
+            return replace(source, offline=True)
+        reason = (
+            f"the hub cannot be reached ({_first_line(error)}) and the cache does not hold it: "
+            "use a folder, a .gguf file or policy=tiny"
+        )
+    else:
+        return source
+    raise WorkbenchError(f"policy={source.name!r} is neither a file nor a folder, and as a hub id {reason}.")
+
+
+def _first_line(error: Exception) -> str:
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__).rstrip(".")
+
+
 def _json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
@@ -120,29 +159,29 @@ def one_sentence(source: Source) -> Iterator[None]:
         raise
     except Exception as error:  # the loaders raise OSError, ValueError, KeyError, SafetensorError, HTTP errors, …
         log.debug("loading %s failed", source.name, exc_info=True)
-        cause = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        cause = cause.rstrip(".")
-        if "/" in source.base and not Path(source.base).exists():
-            hint = "a hub id needs the network or a filled cache, else give a folder or a .gguf file"
-        else:
-            hint = "expected a causal language model in Hugging Face format or GGUF"
-        raise WorkbenchError(f"policy={source.name!r} cannot be loaded ({cause}): {hint}.") from error
+        raise WorkbenchError(
+            f"policy={source.name!r} cannot be loaded ({_first_line(error)}): "
+            "expected a causal language model in Hugging Face format or GGUF."
+        ) from error
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars: they write to whatever cell or terminal is in front, also from the training thread."""
+    """No progress bars and reports: they write to whatever cell or terminal is in front, also from a thread."""
     from transformers import modeling_gguf_pytorch_utils as gguf_loader
     from transformers.utils import logging as transformers_logging
 
     shown = transformers_logging.is_progress_bar_enabled()
     bar = gguf_loader.tqdm
+    verbosity = transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
     gguf_loader.tqdm = functools.partial(bar, disable=True)
     try:
         yield
     finally:
         gguf_loader.tqdm = bar
+        transformers_logging.set_verbosity(verbosity)
         if shown:
             transformers_logging.enable_progress_bar()
 

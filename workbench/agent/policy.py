@@ -227,7 +227,7 @@ def load_policy(config: Config) -> Policy:
     Raises `WorkbenchError`, one sentence, for whatever is wrong with the model (agent/loading.py).
     """
     torch.set_num_threads(config.threads)
-    source = loading.resolve(config.policy)
+    source = loading.reach_hub(loading.resolve(config.policy))
     device = loading.choose_device(config.device)
     tokenizer = loading.load_tokenizer(source)
     settings = loading.load_config(source, tokenizer)

@@ -43,7 +43,9 @@ def _mapping(file: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+        twice = _doubled(yaml.compose(text, yaml.SafeLoader))
     except FileNotFoundError:
         raise WorkbenchError(f"'{file}' does not exist: --config takes a YAML or JSON file of settings.") from None
     except OSError as error:
@@ -53,6 +55,8 @@ def _mapping(file: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
         raise WorkbenchError(f"'{file}' is no YAML or JSON ({first}): write one `key: value` per line.") from None
+    if twice:
+        raise WorkbenchError(f"'{file}' sets '{twice}' twice: leave one of them out.")
     if content is None:
         return {}
     if isinstance(content, dict) and isinstance(content.get("config"), dict):
@@ -61,6 +65,17 @@ def _mapping(file: Path) -> dict[str, Any]:
         kind = type(content).__name__
         raise WorkbenchError(f"'{file}' holds a {kind}, not settings: write one `key: value` per line.")
     return {str(name): value for name, value in content.items()}
+
+
+def _doubled(node: Any) -> str | None:
+    """The first key that a YAML mapping, or one in it, holds twice: the loader would take the last silently."""
+    if not hasattr(node, "value") or isinstance(node.value, str):
+        return None
+    pairs = [pair for pair in node.value if isinstance(pair, tuple)]
+    names = [key.value for key, _ in pairs]
+    doubled = [name for place, name in enumerate(names) if name in names[:place]]
+    inner = (_doubled(value) for _, value in pairs)
+    return doubled[0] if doubled else next(filter(None, inner), None)
 
 
 def settings_help() -> str:

@@ -53,6 +53,8 @@ def show(result: dict[str, Any]) -> None:
     sys.stdout.flush()
     sys.stderr.write(result["stderr"])
     spent = f"{result['cpu_s']:.2f} s CPU, {result['wall_s']:.2f} s, {result['peak_mb']:.0f} MB"
+    if result["stderr"] and not result["stderr"].endswith("\n"):
+        sys.stderr.write("\n")
     print(f"[{result['verdict']}, {spent}, isolation level {result['level']}]", file=sys.stderr)
     if result["reason"]:
         print(result["reason"], file=sys.stderr)

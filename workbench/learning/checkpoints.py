@@ -21,7 +21,17 @@ from workbench.types import WorkbenchError
 LARGE_EVERY_S = 60.0
 """Least seconds between checkpoints of a policy from `SMALL` parameters on, unless set (our choice)."""
 
-_DAMAGE = (OSError, EOFError, ValueError, KeyError, TypeError, IndexError, RuntimeError, pickle.UnpicklingError)
+_DAMAGE = (
+    WorkbenchError,
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    RuntimeError,
+    pickle.UnpicklingError,
+)
 """What reading a file that is missing, cut short, or another run's raises."""
 
 
@@ -58,7 +68,8 @@ def read_checkpoint(folder: Path, policy: Policy, optimizer: torch.optim.Optimiz
         state = json.loads(file.read_text())
         version, curriculum = int(state["version"]), dict(state["curriculum"])
         generators = _tuples(state["python_rng"]), _tuples(state["numpy_rng"])
-    policy.load(folder / "policy")
+    with _told(folder / "policy") as file:
+        policy.load(file)
     policy.version = version
     with _told(folder / "optimizer.pt") as file:
         optimizer.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
@@ -86,7 +97,8 @@ def _told(file: Path) -> Iterator[Path]:
         folder = file.parent
         steps = sorted(int(other.name) for other in folder.parent.iterdir() if other.name.isdecimal())
         older = [step for step in steps if step < int(folder.name)]
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        cause = error.__cause__ or error  # the loaders' own sentence asks for another policy
+        reason = str(cause).partition("\n")[0].rstrip(".") or type(cause).__name__
         raise WorkbenchError(
             f"'{file}' cannot be read ({reason}): put it back from a copy, or write the number of an older checkpoint "
             f"into '{folder.parent.parent / 'latest'}' to go on from there (there are: {older or 'none'})."
