@@ -254,7 +254,7 @@ class Control:
             return events
 
     def report(self, **progress: Any) -> None:
-        """Say where the run is: any of phase, step, steps, done, total, reward, valid_rate, eta_s, warning, …
+        """Say where the run is: any of phase, step, steps, done, total, reward, valid_action_rate, eta_s, warning, …
 
         A new phase drops `done` and `total` of the one before.
         """
@@ -288,7 +288,7 @@ class Control:
             return {
                 "steps": self._config.steps,
                 "reward": None,
-                "valid_rate": None,
+                "valid_action_rate": None,
                 "eta_s": None,
                 "warning": None,
                 "seconds": max(running, 0.0),

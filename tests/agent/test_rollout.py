@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workbench.agent.environment import Environment
+from workbench.agent.environment import Environment, Outcome
 from workbench.agent.generate import HFGenerator
 from workbench.agent.policy import Policy
 from workbench.agent.prompts import TEMPLATE_RESERVE, PromptTooLong
@@ -101,6 +102,20 @@ def test_what_a_template_adds_counts_against_the_budget(
 def test_a_draft_over_its_budget_is_the_users_to_mend(policy: Policy, environment: Environment) -> None:
     with pytest.raises(PromptTooLong, match=r"max_prompt_tokens=100 is too small for a draft of task 'used-cars'"):
         act(policy, environment, [DRAFT], (0, "train", 1), tokens=100)
+
+
+def test_waiting_counts_from_the_last_token_on(
+    policy: Policy, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = environment.submit
+
+    def slow(task: str, action: Action) -> Callable[[], Outcome]:
+        outcome = submit(task, action)
+        return lambda: (time.sleep(0.1), outcome())[1]
+
+    monkeypatch.setattr(environment, "submit", slow)
+    result, _ = act(policy, environment, [DRAFT], (0, "train", 1), tokens=budget(policy, environment))
+    assert 0.4 <= result.waited_s < 1.5, "four members, 0.1 s each"
 
 
 def test_every_member_of_every_step_has_a_seed_of_its_own(policy: Policy, environment: Environment) -> None:

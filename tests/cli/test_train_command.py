@@ -59,7 +59,7 @@ class Training:
                 {body}
                 self.run.commit(step, metrics={{"m": step}})
                 self.run.save_checkpoint(step, lambda folder: (folder / "w").write_text("w"))
-                self.control.report(phase="training", step=step, reward=0.5, valid_rate=0.25, eta_s=60)
+                self.control.report(phase="training", step=step, reward=0.5, valid_action_rate=0.25, eta_s=60)
             self.summary = Summary()
         except StopRequested:
             self.control.finished(stopped=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.config import make_config
-from workbench.learning.metrics import rollout_metrics, warning
+from workbench.learning.metrics import StageTimer, rollout_metrics, warning
 from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict
 
 STATE = State("t", Kind.DRAFT)
@@ -29,7 +29,7 @@ def test_what_was_lost_by_us_is_no_part_of_a_rate() -> None:
     metrics = rollout_metrics([], [Group("g", STATE, (1,), turns)], {}, version=3)
     assert (metrics["completion_tokens_mean"], metrics["clipped_completions"]) == (1, 0)
     assert metrics["staleness_mean"] == metrics["staleness_max"] == 2
-    assert metrics["valid_rate"] == metrics["valid_rate_draft"] == 0
+    assert metrics["valid_action_rate"] == metrics["valid_action_rate_draft"] == 0
 
 
 def test_a_step_without_actions_has_no_rates() -> None:
@@ -42,3 +42,12 @@ def test_a_failing_sandbox_is_told_before_what_follows_from_it() -> None:
         "12% of the actions could not be run: see what `workbench doctor` says of the sandbox."
     )
     assert warning(config, {"unscorable": 0.0, "flat_share": 0.5}) is None
+
+
+def test_a_part_of_a_stage_can_be_told_apart() -> None:
+    timer = StageTimer()
+    timer.seconds["generate"] = 3.0
+    for _ in range(2):
+        timer.split("generate", "execute", 0.5)
+    found = timer.metrics()
+    assert (found["seconds_generate"], found["seconds_execute"]) == (2.0, 1.0)

@@ -128,7 +128,7 @@ def test_lost_executions_are_left_out_of_every_denominator(make: Make) -> None:
     assert turns[gone]["reward"].isna().all()
     assert metrics["unscorable"] == gone.sum()
     assert metrics["reward_mean"] == pytest.approx(kept["reward"].mean())
-    assert metrics["valid_rate"] == pytest.approx(kept["score"].notna().mean())
+    assert metrics["valid_action_rate"] == pytest.approx(kept["score"].notna().mean())
     assert metrics["groups_dropped"] == 0
     assert metrics["samples"] + metrics["samples_flat"] + metrics["samples_empty"] == len(kept)
     assert metrics["staleness_max"] == 0, "acted with the weights that are updated"

@@ -52,7 +52,7 @@ def test_learning_curve_is_a_trailing_mean(metrics: pd.DataFrame) -> None:
     figure = figures.learning_curve(metrics)
     assert figure.data[0].y[0] == pytest.approx(metrics["reward_mean"][0])
     assert figure.data[0].y[9] == pytest.approx(metrics["reward_mean"][5:10].mean())
-    debug = metrics["valid_rate_debug"][5:10]
+    debug = metrics["valid_action_rate_debug"][5:10]
     assert figure.data[3].y[9] == pytest.approx(debug.dropna().mean())
 
 
@@ -89,7 +89,7 @@ def test_failure_shares_sum_to_one_without_unscorable(turns: pd.DataFrame) -> No
 
 def test_stage_table_accounts_for_the_whole_step(metrics: pd.DataFrame) -> None:
     table = figures.stage_table(metrics, bins=50)
-    assert list(table.columns) == ["generate", "update", "other"]
+    assert list(table.columns) == ["generate", "execute", "update", "other"]
     np.testing.assert_allclose(table.sum(axis=1), metrics["seconds"], atol=1e-9)
 
 

@@ -153,7 +153,7 @@ def test_restart_that_fails_says_why(run: Run) -> None:
 
 
 def test_status_line(panel: Panel) -> None:
-    panel.control.report(phase="acting", step=2, done=3, total=8, reward=0.5, valid_rate=0.25, eta_s=30)
+    panel.control.report(phase="acting", step=2, done=3, total=8, reward=0.5, valid_action_rate=0.25, eta_s=30)
     panel.refresh()
     text = panel.status.value
     for part in ("step 2/5", "acting 3/8", "reward 0.50", "valid 0.25", "ETA 30 s", "isolation level A", "memory"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ class Rollout:
     """Distinct programs run; stored results and answers without code do not count."""
     unfit: tuple[State, ...]
     """States made of the policy's own scripts whose prompt does not fit its budget even after trimming."""
+    waited_s: float
+    """Seconds from the last token to the last outcome: the part of the executions that generation did not hide."""
 
 
 def derive_seed(*parts: object) -> int:
@@ -86,7 +89,9 @@ def rollout(
         seeds=[[derive_seed(*seed_path, index, i) for i in range(size)] for index in fitting],
         on_finish=run_now,
     )
+    generated = time.perf_counter()
     outcomes = [[waiting[position, i]() for i in range(size)] for position in range(len(fitting))]
+    waited_s = time.perf_counter() - generated
     groups = [
         _group(states[index], prompts[index], acts, [o.feedback for o in outs], (*seed_path, index))
         for index, acts, outs in zip(fitting, actions, outcomes, strict=True)
@@ -97,6 +102,7 @@ def rollout(
         outcomes=tuple(tuple(row) for row in outcomes),
         executions=sum(outcome.executed for row in outcomes for outcome in row),
         unfit=tuple(state for state, prompt in zip(states, prompts, strict=True) if not prompt),
+        waited_s=waited_s,
     )
 
 

@@ -32,7 +32,7 @@ def rollout_metrics(
     }
     if turns:
         metrics |= {
-            "valid_rate": len(valid) / len(turns),
+            "valid_action_rate": len(valid) / len(turns),
             "completion_tokens_mean": fmean(lengths),
             "clipped_completions": fmean(turn.action.stop_reason is StopReason.LENGTH for turn in turns),
             "staleness_mean": fmean(staleness),
@@ -42,7 +42,7 @@ def rollout_metrics(
     for kind in Kind:
         of_kind = [turn for turn in turns if turn.state.kind is kind]
         if of_kind:
-            metrics[f"valid_rate_{kind.value}"] = fmean(turn.feedback.valid for turn in of_kind)
+            metrics[f"valid_action_rate_{kind.value}"] = fmean(turn.feedback.valid for turn in of_kind)
     if valid:
         metrics["position_mean"] = fmean(
             position(tasks[t.state.task], t.feedback.score, "reward") for t in valid if t.feedback.score is not None
@@ -76,6 +76,11 @@ class StageTimer:
         start = time.perf_counter()
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+    def split(self, stage: str, part: str, seconds: float) -> None:
+        """Count `seconds` of what `stage` took as `part` instead."""
+        self.seconds[stage] -= seconds
+        self.seconds[part] = self.seconds.get(part, 0.0) + seconds
 
     def metrics(self) -> dict[str, float]:
         """seconds_<stage> for each stage and `seconds` for the step so far."""

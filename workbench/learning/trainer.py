@@ -220,6 +220,7 @@ class Trainer:
                 break
             with timer("generate"):  # 2 act; the sandbox executes while the rest of the batch is generated
                 results.append(self._act(config, step, draw, states))
+            timer.split("generate", "execute", results[-1].waited_s)
             with timer("score"):  # 3 components, then a total in [0, 1]
                 scored = score_groups(results[-1].groups, self.tasks)
             run = [turn.feedback.verdict for group in scored for turn in group.turns if turn.feedback.code is not None]
@@ -270,7 +271,7 @@ class Trainer:
             step=step,
             steps=config.steps,
             reward=metrics.get("reward_mean"),
-            valid_rate=metrics.get("valid_rate"),
+            valid_action_rate=metrics.get("valid_action_rate"),
             tokens_per_s=metrics["tokens_per_s"],
             eta_s=fmean(self.recent_seconds) * max(config.steps - step, 0),
             warning=warning(config, metrics) or self._inexact,

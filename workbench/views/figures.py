@@ -105,10 +105,10 @@ def learning_curve(metrics: pd.DataFrame) -> go.Figure:
 
 _CURVES = (
     ("reward_mean", "reward"),
-    ("valid_rate", "valid, all"),
-    ("valid_rate_draft", "valid, draft"),
-    ("valid_rate_debug", "valid, debug"),
-    ("valid_rate_improve", "valid, improve"),
+    ("valid_action_rate", "valid, all"),
+    ("valid_action_rate_draft", "valid, draft"),
+    ("valid_action_rate_debug", "valid, debug"),
+    ("valid_action_rate_improve", "valid, improve"),
 )
 
 
@@ -147,15 +147,20 @@ _LIVE: tuple[_Panel, ...] = (
         "Reward and validity",
         "mean, share (0 to 1)",
         [0, 1],
-        (("reward_mean", "reward"), ("valid_rate", "valid actions")),
+        (("reward_mean", "reward"), ("valid_action_rate", "valid actions")),
     ),
-    ("Valid actions by kind", "share (0 to 1)", [0, 1], tuple((f"valid_rate_{kind}", kind) for kind in KINDS)),
+    ("Valid actions by kind", "share (0 to 1)", [0, 1], tuple((f"valid_action_rate_{kind}", kind) for kind in KINDS)),
     ("Update", "nats, L2 norm", None, (("entropy", "entropy (nats)"), ("grad_norm", "gradient norm"))),
     (
         "Time per step",
         "seconds",
         None,
-        (("seconds", "whole step"), ("seconds_generate", "generate and execute"), ("seconds_update", "update")),
+        (
+            ("seconds", "whole step"),
+            ("seconds_generate", "generate"),
+            ("seconds_execute", "wait for executions"),
+            ("seconds_update", "update"),
+        ),
     ),
 )
 

@@ -84,7 +84,7 @@ def progress_line(progress: Mapping[str, Any], status: str = "") -> str:
         phase += f" {progress.get('done', 0)}/{progress['total']}"
     parts = [f"step {progress.get('step') or 0}/{progress['steps']}"] if progress.get("steps") else []
     parts.append(phase)
-    for key, label in (("reward", "reward"), ("valid_rate", "valid")):
+    for key, label in (("reward", "reward"), ("valid_action_rate", "valid")):
         if progress.get(key) is not None:
             parts.append(f"{label} {progress[key]:.2f}")
     if progress.get("tokens_per_s"):
