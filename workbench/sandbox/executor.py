@@ -1,8 +1,9 @@
 """The executor: runs scripts that nobody has read, many at once, each shut in by the kernel.
 
-One `Executor` keeps a *zygote* per flavour, a process in an outer sandbox that has the libraries imported. Per run the
-zygote clones one child into namespaces of its own; the child locks itself in and becomes the script. This side stays
-outside: it hands over the request, measures, caps, kills and collects the one file, after every process is dead.
+One `Executor` keeps some *zygotes* per flavour, processes in an outer sandbox that have the libraries imported. Per run
+the least loaded one clones a child into namespaces of its own; the child locks itself in and becomes the script. This
+side stays outside: it hands over the request, measures, caps, kills and collects the one file, after every process is
+dead.
 
 What is covered, at level B (see `isolation.py` for the levels; C and D lack some, and say which):
 
@@ -44,16 +45,20 @@ from typing import Any, Self
 
 from workbench.sandbox import isolation, workfolder
 from workbench.sandbox.isolation import Isolation
+from workbench.sandbox.places import Places
 from workbench.sandbox.records import Flavour, Limits, Request, Result
 from workbench.sandbox.streams import Capped
 from workbench.sandbox.verdicts import Observed, judge
 from workbench.sandbox.watch import Watch
-from workbench.sandbox.zygotes import Zygote
+from workbench.sandbox.zygotes import NotStarted, Zygote
 from workbench.types import WorkbenchError
 
 __all__ = ["Executor", "Limits", "Request", "Result"]
 
 log = logging.getLogger(__name__)
+
+Seat = tuple[Flavour, int]
+"""Which of the zygotes of a flavour."""
 
 RECYCLE_RUNS = 2000
 """Runs after which a zygote is replaced."""
@@ -68,8 +73,9 @@ class Executor:
 
     data_roots: folders below which every `Request.public_dir` lies. workers: runs at once. min_level: weakest isolation
     accepted. unsafe: accept level E, where model code runs with your rights. flavours: zygotes to keep ready.
-    queue: requests waiting or running before `submit` blocks. without: means not to use although they are there
-    (bubblewrap, namespaces, landlock, seccomp), to see what a weaker machine would do.
+    queue: requests waiting or running before `submit` blocks. zygotes: of each flavour, one for every four workers
+    where not given; a full one takes some 200 MB. without: means not to use although they are there (bubblewrap,
+    namespaces, landlock, seccomp), to see what a weaker machine would do.
     """
 
     def __init__(
@@ -81,21 +87,24 @@ class Executor:
         flavours: Sequence[Flavour] = ("full",),
         *,
         queue: int = 1024,
+        zygotes: int | None = None,
         without: Sequence[str] = (),
     ) -> None:
-        if workers < 1 or queue < 1:
-            raise WorkbenchError(f"workers={workers}, queue={queue} is not accepted: both must be at least 1.")
+        for name, count in (("workers", workers), ("queue", queue), ("zygotes", zygotes)):
+            if count is not None and count < 1:
+                raise WorkbenchError(f"{name}={count} is not accepted: expected at least 1.")
         self._roots = tuple(Path(root).resolve() for root in data_roots)
         self._workers, self._min_level, self._unsafe = workers, min_level, unsafe
         self._flavours, self._without = tuple(flavours), tuple(without)
-        self._places = threading.BoundedSemaphore(queue)
+        self._count = max(1, workers // 4) if zygotes is None else zygotes
+        self._places = Places(queue)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._isolation: Isolation | None = None
-        self._zygotes: dict[str, Zygote] = {}
+        self._zygotes: dict[Seat, Zygote] = {}
         self._retiring: set[Zygote] = set()
-        self._booting: dict[str, asyncio.Task[Zygote]] = {}
+        self._booting: dict[Seat, asyncio.Task[None]] = {}
         self._public: dict[Path, str] = {}
         self._seccomp = b""
         self._closed = False
@@ -119,8 +128,7 @@ class Executor:
                     for folder in workfolder.public_folders(root):
                         self._publish(folder)
                 self._open_thread()
-        for flavour in self._flavours:
-            self._call(self._zygote(flavour)).result()
+        self._call(self._warm()).result()
         return self
 
     def _open_thread(self) -> None:
@@ -155,7 +163,11 @@ class Executor:
         await asyncio.get_running_loop().shutdown_default_executor()
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:  # an interrupt, or one zygote of several: what is there must not stay
+            self.close()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -173,33 +185,40 @@ class Executor:
         return self._isolation.level
 
     def describe(self) -> dict[str, Any]:
-        """level, missing, hints, tried (as `workbench doctor` tells); once started, seconds each zygote took."""
+        """level, missing, hints, tried (as `workbench doctor` tells); once started, seconds until zygotes were warm.
+
+        boot_s: of the slowest one, by flavour.
+        """
         found = self._isolation or isolation.probe(self._without)
-        boots = {flavour: round(zygote.boot_s, 2) for flavour, zygote in self._zygotes.items()}
+        boots: dict[str, float] = {}
+        for (flavour, _), zygote in tuple(self._zygotes.items()):
+            boots[flavour] = max(boots.get(flavour, 0.0), round(zygote.boot_s, 2))
         named = {name: list(getattr(found, name)) for name in ("missing", "hints", "tried")}
         return {"level": found.level, **named, "boot_s": boots}
 
     def submit(self, request: Request) -> concurrent.futures.Future[Result]:
         """Queue a run from any thread; blocks while the queue is full. Cancelling the future kills the run."""
-        self._places.acquire()
+        with self._places.waiting() as place:
+            place.result()
         return self._submit(request)
 
     async def run(self, request: Request) -> Result:
         """Run to the end, from any event loop. Cancellation kills the run."""
-        if not self._places.acquire(blocking=False):
-            await asyncio.to_thread(self._places.acquire)
+        with self._places.waiting() as place:
+            await asyncio.wrap_future(place)
         return await asyncio.wrap_future(self._submit(request))
 
     def _submit(self, request: Request) -> concurrent.futures.Future[Result]:
         try:
-            self._check(request)
+            if request.public_dir is not None:
+                workfolder.check_public(Path(request.public_dir), self._roots)
             if self._thread is None:
                 self.start()
             future = self._call(self._serve(request))
         except BaseException:
-            self._places.release()
+            self._places.give()
             raise
-        future.add_done_callback(lambda _: self._places.release())
+        future.add_done_callback(lambda _: self._places.give())
         return future
 
     def _call(self, coroutine: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any]:
@@ -207,14 +226,6 @@ class Executor:
             coroutine.close()
             raise WorkbenchError("This executor is closed: make a new one.")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def _check(self, request: Request) -> None:
-        if request.collect is not None and (not request.collect or "/" in request.collect or "\0" in request.collect):
-            raise WorkbenchError(f"collect={request.collect!r} is not accepted: expected a file name without folders.")
-        if request.collect_bytes is not None and request.collect_bytes < 1:
-            raise WorkbenchError(f"collect_bytes={request.collect_bytes} is not accepted: expected at least 1.")
-        if request.public_dir is not None:
-            workfolder.check_public(Path(request.public_dir), self._roots)
 
     def _publish(self, folder: Path) -> None:
         self._public.setdefault(folder, f"{len(self._public)}")
@@ -250,7 +261,10 @@ class Executor:
             watch = Watch(zygote.child(), request, inherited=zygote.inherited, namespaces=namespaces)
             asyncio.get_running_loop().call_soon(self._refill, zygote)
             inside = f"/data/{zygote.public[public]}" if public is not None else None
-            return await watch.observe(inside, str(folder) if folder else None)
+            seen = await watch.observe(inside, str(folder) if folder else None)
+            if seen.lost is not None and not zygote.alive:
+                seen.lost = "The sandbox's own process (the zygote, from which scripts are started) ended meanwhile."
+            return seen
         finally:
             zygote.active -= 1
             zygote.reap()
@@ -264,46 +278,70 @@ class Executor:
 
     # Zygotes
 
-    async def _zygote(self, flavour: str, public: Path | None = None) -> Zygote:
-        """One that is alive and shows `public`; boots when there is none."""
+    async def _warm(self) -> None:
+        """Wait until all that are to be kept ready are there. Raises `NotStarted` when one does not come up."""
+        seats = [seat for flavour in self._flavours for seat in self._seats(flavour)]
+        boots = [asyncio.shield(self._boot(seat)) for seat in seats if not self._serves(seat)]
+        await asyncio.gather(*boots)
+
+    async def _zygote(self, flavour: Flavour, public: Path | None = None) -> Zygote:
+        """The least loaded one that serves; the others boot in the background, and are waited for if there is none."""
         while True:
-            zygote = self._zygotes.get(flavour)
-            if zygote is not None and zygote.alive and (public is None or public in zygote.public):
-                if self._worn(zygote):
-                    self._boot(flavour)  # in the background: this one serves until the new one is warm
-                return zygote
-            await asyncio.shield(self._boot(flavour))
+            seats = self._seats(flavour)
+            boots = [self._boot(seat) for seat in seats if not self._serves(seat, public)]
+            if serving := [seat for seat in seats if self._serves(seat, public)]:
+                seat = min(serving, key=lambda seat: self._zygotes[seat].active)
+                if self._worn(self._zygotes[seat]):
+                    self._boot(seat)  # this one serves until the new one is warm
+                return self._zygotes[seat]
+            await _first(boots)
+
+    def _seats(self, flavour: Flavour) -> list[Seat]:
+        return [(flavour, number) for number in range(self._count)]
+
+    def _serves(self, seat: Seat, public: Path | None = None) -> bool:
+        """Whether it is alive and shows `public`."""
+        zygote = self._zygotes.get(seat)
+        return zygote is not None and zygote.alive and (public is None or public in zygote.public)
 
     def _worn(self, zygote: Zygote) -> bool:
         if zygote.runs % 100:
             return False
         return zygote.runs >= RECYCLE_RUNS or zygote.resident() > RECYCLE_GROWTH * zygote.inherited + 2**24
 
-    def _boot(self, flavour: str) -> asyncio.Task[Zygote]:
-        task = self._booting.get(flavour)
+    def _boot(self, seat: Seat) -> asyncio.Task[None]:
+        task = self._booting.get(seat)
         if task is None:
-            task = self._booting[flavour] = asyncio.get_running_loop().create_task(self._replace(flavour))
-            task.add_done_callback(
-                lambda done: (self._booting.pop(flavour, None), done.cancelled() or done.exception())
-            )
+            task = self._booting[seat] = asyncio.get_running_loop().create_task(self._replace(seat))
+            task.add_done_callback(lambda done: (self._booting.pop(seat, None), done.cancelled() or done.exception()))
         return task
 
-    async def _replace(self, flavour: str) -> Zygote:
+    async def _replace(self, seat: Seat) -> None:
         assert self._isolation is not None
-        zygote = await Zygote.boot(self._isolation.means, flavour, self._public, self._roots, self._seccomp)
-        old = self._zygotes.get(flavour)
-        self._zygotes[flavour] = zygote
+        zygote = await Zygote.boot(self._isolation.means, seat[0], self._public, self._roots, self._seccomp)
+        old = self._zygotes.get(seat)
+        self._zygotes[seat] = zygote
         self._refill(zygote)
         if old is not None:
             old.retired = True
             self._retiring.add(old)
             self._end_retired()
-        return zygote
 
     def _end_retired(self) -> None:
         for zygote in [zygote for zygote in self._retiring if zygote.active == 0]:
             zygote.kill()
             self._retiring.discard(zygote)
+
+
+async def _first(boots: Sequence[asyncio.Task[None]]) -> None:
+    """Wait until one has come up. Raises the last one's `NotStarted` when none does."""
+    for number, boot in enumerate(asyncio.as_completed(boots), 1):
+        try:
+            await boot
+            return
+        except NotStarted:
+            if number == len(boots):
+                raise
 
 
 def _close(reference: weakref.ref[Executor]) -> None:

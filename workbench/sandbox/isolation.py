@@ -47,6 +47,13 @@ BOOT_S = 10.0
 PROCESSES = 8
 """Limit of processes of the canary."""
 
+APPARMOR_RESTRICTS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+APPARMOR = (
+    "AppArmor forbids user namespaces here: allow them to bubblewrap by a profile, `printf 'abi <abi/4.0>,\\nprofile "
+    "bwrap /usr/bin/bwrap flags=(unconfined) { userns, }\\n' | sudo tee /etc/apparmor.d/bwrap && sudo apparmor_parser "
+    "-r /etc/apparmor.d/bwrap` (`bwrap-userns-restrict` is not enough: it forbids the namespace of each run inside)."
+)
+
 _NAMES: dict[str, str] = {"bubblewrap": "bubblewrap", "namespaces": "our own namespaces", "none": "Landlock alone"}
 
 _ALWAYS = {
@@ -160,7 +167,7 @@ def _find(without: tuple[str, ...]) -> Isolation:
     from workbench.sandbox import jail
 
     landlock = 0 if "landlock" in without else jail.landlock_abi()
-    seccomp = "seccomp" not in without and _has_seccomp()
+    seccomp = "seccomp" not in without and _has_libseccomp() and jail.seccomp_offered()
     outers: list[Tool] = []
     if "namespaces" not in without and jail.can_clone():
         outers += ["bubblewrap"] if _has_bubblewrap(without) else []
@@ -226,7 +233,7 @@ def _describe(
         missing.append("a limit on the number of processes (this user is root outside)")
     if not means.seccomp:
         missing.append("the filter of system calls")
-        hints.append("Install libseccomp: `apt-get install libseccomp2` and `pip install pyseccomp`.")
+        hints.append(_seccomp_hint())
     if not certain:
         hints.insert(
             0, "The probe did not come to its end: run `workbench doctor` again when the machine is less busy."
@@ -242,15 +249,23 @@ def _namespace_hint() -> str:
             "--security-opt systempaths=unconfined` and install bubblewrap."
         )
     with contextlib.suppress(OSError):
-        if Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").read_text().strip() == "1":
-            return (
-                "AppArmor forbids user namespaces here: install and load the profile `bwrap-userns-restrict` "
-                "(apparmor-profiles)."
-            )
+        if Path(APPARMOR_RESTRICTS).read_text().strip() == "1":
+            return APPARMOR
     return "Install bubblewrap and allow user namespaces (`sysctl user.max_user_namespaces`)."
 
 
-def _has_seccomp() -> bool:
+def _seccomp_hint() -> str:
+    from workbench.sandbox import jail
+
+    if jail.seccomp_offered():
+        return "Install libseccomp: `apt-get install libseccomp2` and `pip install pyseccomp`."
+    return (
+        "The kernel, or the container around us, refuses filters of system calls (seccomp): use a kernel with "
+        "CONFIG_SECCOMP_FILTER, or a container that lets prctl(PR_SET_SECCOMP) through, as Docker's default does."
+    )
+
+
+def _has_libseccomp() -> bool:
     try:
         return bool(seccomp_filter())
     except (ImportError, OSError, RuntimeError):

@@ -142,6 +142,11 @@ def load_seccomp(program: bytes) -> None:
     prctl(_PR_SET_SECCOMP, 2, ctypes.addressof(holder))
 
 
+def seccomp_offered() -> bool:
+    """Whether the kernel takes filters: given none, it then complains of the address and not of the request."""
+    return _libc.prctl(_PR_SET_SECCOMP, 2, 0, 0, 0) < 0 and ctypes.get_errno() == errno.EFAULT
+
+
 # Numbers of kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_open; then of fcntl, ioctl.
 _SIGNALLING = {"x86_64": ((62, 200, 234, 129, 297, 434), (72, 16))}
 _SIGNALLING |= dict.fromkeys(("aarch64", "riscv64"), ((129, 130, 131, 138, 240, 434), (25, 29)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,11 @@ from typing import Literal
 from workbench.types import Verdict, WorkbenchError
 
 Flavour = Literal["full", "thin"]
+
+MOST_FILES = 200
+"""Files that a request may bring."""
+_OURS = (".", "..", "input", "script.py")
+"""Names of the working folder that a request cannot give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class Request:
     public_dir: Path | None = None
     """Folder that the script sees as ./input, read-only; below one of the executor's `data_roots`."""
     stdin: bytes = b""
+    files: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    """Files of the working folder before the first line, by name; with the script within `Limits.files_mb`."""
     limits: Limits = field(default_factory=Limits)
     seed: int = 0
     """Seeds `random` and `numpy.random` before the first line."""
@@ -57,6 +65,26 @@ class Request:
     """A larger one is not read but reported; None: as large as a file may be (`Limits.files_mb`)."""
     flavour: Flavour = "full"
     """full: pandas, numpy, scipy and scikit-learn are preloaded; thin: nothing is."""
+
+    def __post_init__(self) -> None:
+        if self.collect is not None and (not self.collect or "/" in self.collect or "\0" in self.collect):
+            raise WorkbenchError(f"collect={self.collect!r} is not accepted: expected a file name without folders.")
+        if self.collect_bytes is not None and self.collect_bytes < 1:
+            raise WorkbenchError(f"collect_bytes={self.collect_bytes} is not accepted: expected at least 1.")
+        if len(self.files) > MOST_FILES:
+            raise WorkbenchError(f"{len(self.files)} files are too many for one run: give at most {MOST_FILES}.")
+        for name in self.files:
+            if not name.isprintable() or "/" in name or not 0 < len(name.encode()) <= 255 or name in _OURS:
+                raise WorkbenchError(
+                    f"files: {name!r} is not accepted: expected a printable file name without folders, of at most 255 "
+                    f"bytes, and none of {', '.join(_OURS)}."
+                )
+        pages = sum(-(-len(data) // 4096) for data in (self.code, *self.files.values()))
+        if self.files and pages * 4096 > self.limits.files_mb * 2**20:
+            raise WorkbenchError(
+                f"{len(self.files)} files and the script take {pages * 4096} bytes, which is more than "
+                f"files_mb={self.limits.files_mb} allows: give fewer, or raise that limit."
+            )
 
 
 @dataclass(frozen=True, slots=True)

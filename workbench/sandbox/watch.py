@@ -69,6 +69,8 @@ class Watch:
         request = self._request
         limits = {name: getattr(request.limits, name) for name in request.limits.__slots__}
         message = {"limits": limits, "seed": request.seed, "public": public, "work": work}
+        message["stdin"] = bool(request.stdin)
+        message["files"] = {name: len(data) for name, data in request.files.items()}
         code = request.code if isinstance(request.code, bytes) else request.code.encode("utf-8", "surrogatepass")
         fds: list[int] = []
         try:
@@ -80,6 +82,8 @@ class Watch:
                 fds.append(write)
             if request.stdin:
                 fds.append(sealed(request.stdin, "stdin"))
+            if request.files:  # one descriptor for all: those on their way count against the limit of open files
+                fds.append(sealed(b"".join(request.files.values()), "files"))
             socket.send_fds(self._run, [json.dumps(message).encode()], fds)
         finally:
             for fd in fds:

@@ -271,12 +271,12 @@ def _kill_descendants(spared: Collection[int] = ()) -> bool:
 
 def run_program(run: socket.socket, config: Config) -> None:
     """Take the request, lock down, become the script."""
-    message, fds, _, _ = socket.recv_fds(run, 1 << 16, 8)
+    message, fds, _, _ = socket.recv_fds(run, 1 << 18, 8)
     if not message:
         os._exit(0)
     request = json.loads(message)
     source = _read_all(fds[0])
-    os.dup2(fds[3] if len(fds) > 3 else os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(fds[3] if request["stdin"] else os.open("/dev/null", os.O_RDONLY), 0)
     os.dup2(fds[1], 1)
     os.dup2(fds[2], 2)
     os.setsid()
@@ -284,6 +284,11 @@ def run_program(run: socket.socket, config: Config) -> None:
     os.chdir(folder)
     with open(program.SCRIPT, "wb") as file:
         file.write(source)
+    if request["files"]:
+        with open(fds[-1], "rb") as given:
+            for name, size in request["files"].items():
+                with open(name, "xb") as file:
+                    file.write(given.read(size))
     descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
     module = program.fresh_main(folder)
     program.seed_generators(request["seed"])

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -129,7 +130,7 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None and self.pid > 0
+        return self._process.poll() is None and self._pidfd >= 0 and not _ended(self._pidfd)
 
     def resident(self) -> int:
         """Private bytes now."""
@@ -188,3 +189,10 @@ class Zygote:
         text = os.pread(self._log, 2000, max(0, size - 2000)).decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1] if lines else ""
+
+
+def _ended(pidfd: int) -> bool:
+    """Whether the process has ended, be it collected by its parent or not."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
