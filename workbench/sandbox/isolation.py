@@ -246,7 +246,8 @@ def _namespace_hint() -> str:
     if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
         return (
             "In a container, start it with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined "
-            "--security-opt systempaths=unconfined` and install bubblewrap."
+            "--security-opt systempaths=unconfined`, as a user other than root or with Docker's own capabilities, and "
+            "install bubblewrap."
         )
     with contextlib.suppress(OSError):
         if Path(APPARMOR_RESTRICTS).read_text().strip() == "1":

@@ -21,9 +21,10 @@ def main() -> None:
     jail.die_with_parent()
     flags = jail.CLONE_NEWNS | jail.CLONE_NEWPID | jail.CLONE_NEWNET | jail.CLONE_NEWIPC | jail.CLONE_NEWUTS
     uid, gid = os.getuid(), os.getgid()
-    jail.unshare(flags if uid == 0 else flags | jail.CLONE_NEWUSER)
-    if uid != 0:
-        jail.map_ids(uid, gid, uid, gid)
+    inside: int | None = plan["inside"]
+    jail.unshare(flags if inside is None else flags | jail.CLONE_NEWUSER)
+    if inside is not None:
+        jail.map_ids(uid, gid, inside, inside)
     jail.mount("none", "/", flags=jail.MS_REC | jail.MS_PRIVATE)
     pid = os.fork()
     if pid == 0:

@@ -17,6 +17,11 @@ from workbench.sandbox import mounts
 NOBODY = 65534
 HERE = Path(__file__).parent
 
+_TO_BECOME_ANOTHER = sum(1 << bit for bit in (0, 1, 3, 5, 6, 7))
+"""CAP_CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID and SETUID: root in a container may lack some."""
+_TO_BUILD = 1 << 21 | 1 << 12
+"""CAP_SYS_ADMIN and NET_ADMIN, to make namespaces without one of the user: root in a container mostly lacks them."""
+
 Tool = Literal["bubblewrap", "namespaces", "none"]
 
 
@@ -43,6 +48,7 @@ def command(means: Means, view: mounts.View, control: int) -> list[str]:
         "parents": mounts.parents(view.mounts),
         "mounts": [(mount.kind, mount.path, mount.source or mount.path) for mount in view.mounts],
         "job": mounts.JOB,
+        "inside": None if builds_mounts() else NOBODY,
     }
     return [*python, str(HERE / "launch.py"), json.dumps(plan), *inside]
 
@@ -50,10 +56,11 @@ def command(means: Means, view: mounts.View, control: int) -> list[str]:
 def _bubblewrap(view: mounts.View) -> list[str]:
     words = [shutil.which("bwrap") or "bwrap", "--die-with-parent", "--new-session"]
     words += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if is_root():  # real root builds the mounts, then the zygote gives root up: as root process limits are void
+    if builds_mounts():  # real root builds the mounts, then the zygote gives root up: as root process limits are void
         words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
-        words += ["--unshare-user"]
+        # Not as 0 inside, where that is who we are: the namespace of a run could then not be given its user.
+        words += ["--unshare-user", "--uid", f"{NOBODY}", "--gid", f"{NOBODY}", "--cap-drop", "ALL"]
     for path in mounts.parents(view.mounts):
         words += ["--perms", "0755", "--dir", path]
     for mount in view.mounts:
@@ -90,7 +97,7 @@ def environment(view: mounts.View) -> dict[str, str]:
 def configuration(means: Means, view: mounts.View, flavour: str, seccomp: bytes) -> dict[str, Any]:
     """The first message to a zygote."""
     namespaces, uid = means.outer != "none", run_uid(means, view)
-    real_uid = NOBODY if is_root() and uid is None else None
+    real_uid = NOBODY if is_root() and uid is None and not namespaces else None
     counted = next((one for one in (uid, real_uid) if one is not None), os.getuid())
     return {
         "flavour": flavour,
@@ -111,7 +118,19 @@ def configuration(means: Means, view: mounts.View, flavour: str, seccomp: bytes)
 
 def is_root() -> bool:
     """Whether we are root and may become the unprivileged user: not so in a user namespace that maps root alone."""
-    return os.getuid() == 0 and all(_maps(f"/proc/self/{name}_map") for name in ("uid", "gid"))
+    mapped = os.getuid() == 0 and all(_maps(f"/proc/self/{name}_map") for name in ("uid", "gid"))
+    return mapped and _holds(_TO_BECOME_ANOTHER)
+
+
+def builds_mounts() -> bool:
+    """Whether we are root with the right to make namespaces for others."""
+    return is_root() and _holds(_TO_BUILD)
+
+
+def _holds(capabilities: int) -> bool:
+    with open("/proc/self/status") as file:
+        held = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
+    return held & capabilities == capabilities
 
 
 def _maps(path: str) -> bool:
@@ -127,7 +146,9 @@ def run_uid(means: Means, view: mounts.View) -> int | None:
     """The unprivileged user that root becomes inside; None: stay who we are."""
     if not is_root():
         return None
-    if means.outer == "none" and not all(_reachable(path) for path in view.readable):
+    if means.outer != "none":
+        return NOBODY if builds_mounts() else None
+    if not all(_reachable(path) for path in view.readable):
         return None  # the interpreter lies where nobody else may look (root's home): said in `missing`
     return NOBODY
 

@@ -80,6 +80,35 @@ def memory_bytes(pids: list[int], inherited: int, worry: float) -> float:
     return estimate if None in exact else float(sum(value or 0 for value in exact))
 
 
+def socket_bytes(pids: list[int]) -> int:
+    """The most that the sockets of these processes may hold in the kernel, where no count of a process's pages sees it.
+
+    A socket holds what it sent and nobody has read, up to its send buffer. One that several processes share counts
+    once; of a process that does not show its descriptors, each that it has room for counts.
+    """
+    sockets, hidden = set[str](), 0
+    for pid in pids:
+        try:
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                target = os.readlink(f"/proc/{pid}/fd/{fd}")
+                if target.startswith("socket:"):
+                    sockets.add(target)
+        except PermissionError:
+            hidden += _status(pid, "FDSize:")
+        except OSError:
+            continue  # it ended, or closed that one
+    return (len(sockets) + hidden) * _send_buffer()
+
+
+@functools.cache
+def _send_buffer() -> int:
+    try:
+        with open("/proc/sys/net/core/wmem_default") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 212_992
+
+
 def _exact(pid: int) -> int | None:
     total = 0
     try:
