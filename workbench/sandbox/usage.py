@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -94,10 +95,19 @@ def socket_bytes(pids: list[int]) -> int:
                 if target.startswith("socket:"):
                     sockets.add(target)
         except PermissionError:
-            hidden += _status(pid, "FDSize:")
+            hidden += _room(pid)
         except OSError:
             continue  # it ended, or closed that one
     return (len(sockets) + hidden) * _send_buffer()
+
+
+def _room(pid: int) -> int:
+    """Descriptors for which a process has room in its table."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("FDSize:")), 0)
+    except OSError:
+        return 0
 
 
 @functools.cache

@@ -81,6 +81,8 @@ def _verdict(
         return Verdict.OUTPUT_LIMIT, f"Stopped above {limits.output_kb} KB of output."
     if code == 1 and re.match(r"(\w+\.)*_?(Array)?MemoryError\b", last):
         return Verdict.MEMORY_LIMIT, f"Refused more than {limits.memory_mb} MB of memory: {last}"
+    if code and not last and seen.peak_mb > 0.9 * limits.memory_mb:  # it caught the MemoryError and gave up
+        return Verdict.MEMORY_LIMIT, f"Ended with exit code {code} near {limits.memory_mb} MB of memory."
     if signum == signal.SIGKILL and seen.peak_mb > 0.9 * limits.memory_mb:
         return Verdict.MEMORY_LIMIT, f"Killed near {limits.memory_mb} MB of memory."
     if signum is not None:

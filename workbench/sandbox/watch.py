@@ -124,8 +124,9 @@ class Watch:
                 self._listen(self._init, self._die)
                 if self.seen.stopped:
                     self._kill()
-            case "started":
+            case "furnished":
                 self._folder = fds[0]
+            case "started":
                 self._begun = time.monotonic()
                 self._cpu0, self._resident0 = message["cpu_s"], message["resident"]
             case "exit":
@@ -177,6 +178,7 @@ class Watch:
         if self.seen.cpu_s > limits.cpu_s:
             self._stop("cpu")
         memory = usage.memory_bytes(pids[1:], self._inherited, 0.5 * limits.memory_mb * 2**20)
+        memory += usage.socket_bytes(pids[1:])
         self._raise_peak(memory)
         if memory > (limits.memory_mb + SLACK_MB) * 2**20:
             self._stop("memory")

@@ -294,9 +294,9 @@ def run_program(run: socket.socket, config: Config) -> None:
     program.seed_generators(request["seed"])
     program.set_threads(int(request["limits"]["threads"]))
     jail.set_dumpable(True)
+    _send(run, {"event": "furnished"}, [descriptor])
     lock_down(request["limits"], folder, config)
-    begun = {"event": "started", "cpu_s": time.process_time(), "resident": _peak()}
-    _send(run, begun, [descriptor])
+    _send(run, {"event": "started", "cpu_s": time.process_time(), "resident": _peak()})
     run.detach()
     os.closerange(3, 4096)
     program.become(source, module)
@@ -357,8 +357,12 @@ def _slurp(path: str) -> str:
 
 
 def _send(sock: socket.socket, message: dict[str, Any], fds: list[int] | None = None) -> None:
-    socket.send_fds(sock, [json.dumps(message).encode()], fds or [])
-    for fd in fds or []:
+    data = json.dumps(message).encode()
+    if not fds:
+        sock.send(data)  # what a locked-down process may: it cannot hand on descriptors
+        return
+    socket.send_fds(sock, [data], fds)
+    for fd in fds:
         os.close(fd)
 
 
