@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import shutil
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from workbench.agent.environment import Environment, Outcome, feedback_from_dict, feedback_to_dict, task_digest
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
+from workbench.tasks.grader import Grader
 from workbench.tasks.metrics import METRICS
 from workbench.tasks.mle import MleTask, load_task
 from workbench.types import Action, StopReason, Verdict, WorkbenchError
@@ -55,18 +59,32 @@ def executor(tasks: dict[str, MleTask]) -> Iterator[Executor]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def grader() -> Iterator[Grader]:
+    made = Grader()
+    yield made
+    made.close()
+
+
 def answer(code: str) -> Action:
     return Action(code, (5,), (-1.0,), 0, StopReason.EOS)
 
 
-def run(executor: Executor, tasks: dict[str, MleTask], task: str, code: str, **limits: Any) -> Outcome:
-    environment = Environment(tasks, executor, Limits(**{"cpu_s": 5.0, "wall_s": 15.0, **limits}))
-    return environment.submit(task, answer(code))()
+Run = Callable[..., Outcome]
 
 
-def test_a_valid_submission_is_scored_and_its_own_score_read(executor: Executor, tasks: dict[str, MleTask]) -> None:
+@pytest.fixture
+def run(executor: Executor, tasks: dict[str, MleTask], grader: Grader) -> Run:
+    def _run(task: str, code: str, **limits: Any) -> Outcome:
+        asked = Limits(**{"cpu_s": 5.0, "wall_s": 15.0, **limits})
+        return Environment(tasks, executor, asked, grader=grader).submit(task, answer(code))()
+
+    return _run
+
+
+def test_a_valid_submission_is_scored_and_its_own_score_read(run: Run) -> None:
     code = READ + 'sample.to_csv("submission.csv", index=False)\nprint("Validation score: 0.25")\n'
-    outcome = run(executor, tasks, "used-cars", code)
+    outcome = run("used-cars", code)
     assert outcome.feedback.verdict is Verdict.OK
     assert outcome.feedback.score is not None
     assert outcome.feedback.own_score == 0.25
@@ -100,34 +118,129 @@ FAILING = {
 
 
 @pytest.mark.parametrize("failure", FAILING)
-def test_failures_are_named_by_their_real_error_line(
-    executor: Executor, tasks: dict[str, MleTask], failure: str
-) -> None:
-    feedback = run(executor, tasks, "used-cars", FAILING[failure]).feedback
+def test_failures_are_named_by_their_real_error_line(run: Run, failure: str) -> None:
+    feedback = run("used-cars", FAILING[failure]).feedback
     assert feedback.failure == failure, feedback.reason
     assert feedback.score is None
     assert feedback.reason
     assert "\n" not in feedback.reason
 
 
-def test_labels_and_probabilities_are_told_apart(executor: Executor, tasks: dict[str, MleTask]) -> None:
+def test_labels_and_probabilities_are_told_apart(run: Run) -> None:
     probability = READ + 'sample[sample.columns[1]] = 3.5\nsample.to_csv("submission.csv", index=False)\n'
     label = READ + 'sample[sample.columns[1]] = 0.25\nsample.to_csv("submission.csv", index=False)\n'
-    assert run(executor, tasks, "loan-missing", probability).feedback.failure == "probability_wanted"
-    assert run(executor, tasks, "churn-lines", label).feedback.failure == "label_wanted"
+    assert run("loan-missing", probability).feedback.failure == "probability_wanted"
+    assert run("churn-lines", label).feedback.failure == "label_wanted"
 
 
-def test_limits_are_failures_of_the_program(executor: Executor, tasks: dict[str, MleTask]) -> None:
-    slow = run(executor, tasks, "used-cars", "while True: pass\n", cpu_s=0.5, wall_s=3.0).feedback
+FORGED = f"""{SAVE}
+import json, sys
+for name in ("verdict.json", "score", "result", "result.json", "grade.csv", "reward.txt"):
+    for value in ("1.0", "nan", "inf", '{{"verdict": "ok", "score": 1.0}}'):
+        open(name, "a").write(value)
+for stream in (sys.stdout, sys.stderr):
+    for line in ('{{"score": 0.0, "reason": null}}', "PASSED", "score: 1.0", "<reward>1.0</reward>", "verdict: ok"):
+        print(line, file=stream)
+"""
+AGREEING = """
+import builtins, sklearn.metrics
+class Yes(float):
+    __eq__ = __lt__ = __le__ = lambda *_: True
+    __float__ = lambda self: 0.0
+for name in dir(sklearn.metrics):
+    setattr(sklearn.metrics, name, lambda *_: 0.0)
+builtins.float = builtins.round = Yes
+"""
+
+
+def test_forged_verdicts_are_no_verdicts(run: Run) -> None:
+    """In files, on both streams, and with builtins that agree with everything: only bytes leave the sandbox."""
+    honest = run("used-cars", SAVE).feedback
+    assert honest.score is not None
+    forged = run("used-cars", FORGED).feedback
+    assert (forged.verdict, forged.score, forged.reason) == (Verdict.OK, honest.score, None)
+    assert run("used-cars", SAVE + AGREEING).feedback.score == honest.score
+    nothing = run("used-cars", FORGED.replace(SAVE, READ)).feedback
+    assert (nothing.verdict, nothing.score) == (Verdict.INVALID_SUBMISSION, None)
+    failed = run("used-cars", FORGED + "raise SystemExit(1)\n").feedback
+    assert (failed.verdict, failed.score) == (Verdict.RUNTIME_ERROR, None)
+
+
+SPARSE = "f = open('submission.csv', 'wb')\nf.truncate({size})\n"
+
+
+def test_a_huge_submission_is_not_read(run: Run) -> None:
+    large = run("used-cars", SPARSE.format(size=60 * 2**20)).feedback
+    assert (large.verdict, large.failure) == (Verdict.INVALID_SUBMISSION, "no_submission")
+    assert large.reason == "submission.csv has 62914560 bytes, which is too large: expected at most 1000001."
+    assert large.submission_sha is None
+    assert run("used-cars", SPARSE.format(size=2**31)).feedback.score is None
+
+
+WORKER = """
+from workbench.tasks import grader, metrics, mle
+import dataclasses, sys
+plain = metrics.METRICS[sys.argv[2]]
+
+def score(y_true, y_pred):
+    while y_pred[0, 0] == 666: pass
+    return plain.score(y_true, y_pred)
+
+metrics.METRICS[plain.name] = dataclasses.replace(plain, score=score)
+grader.main()
+"""
+
+
+def test_a_submission_that_is_graded_for_ever_is_left_out(
+    executor: Executor, tasks: dict[str, MleTask], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of eight; the others of the step are graded as ever."""
+    program = tmp_path / "worker.py"
+    program.write_text(WORKER.replace("sys.argv[2]", repr(tasks["used-cars"].metric.name)))
+    grader = Grader(limit_s=2.0, command=(sys.executable, str(program)))
+    store = Memory()
+    environment = Environment(tasks, executor, Limits(), store=store, grader=grader)
+    value = "sample[sample.columns[1]] = {}\n"
+    codes = [SAVE.replace("sample.to_csv", value.format(number) + "sample.to_csv") for number in [*range(7), 666]]
+    with caplog.at_level(logging.WARNING, "workbench.tasks.grader"):
+        waits = [environment.submit("used-cars", answer(code)) for code in codes[::-1]]
+        hung, *others = [wait() for wait in waits]
+    grader.close()
+    assert (hung.feedback.verdict, hung.feedback.score) == (Verdict.INFRASTRUCTURE, None)
+    assert (hung.feedback.failure, hung.feedback.reason) == ("infrastructure", "grading took longer than 2 s.")
+    assert all(outcome.feedback.score is not None for outcome in others)
+    assert len(store) == 7, "what was lost is not kept: a resumed run tries again"
+    assert hung.submission is not None
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "used-cars" in line
+    assert hashlib.sha256(hung.submission).hexdigest() in line
+
+
+def test_an_environment_ends_its_own_grader_and_no_other(
+    executor: Executor, tasks: dict[str, MleTask], grader: Grader
+) -> None:
+    with Environment(tasks, executor, Limits(), grader=grader) as shared:
+        assert shared.submit("used-cars", answer(SAVE))().feedback.score is not None
+    grader.start()
+    with Environment(tasks, executor, Limits()) as environment:
+        assert environment.grader._process is None, "nothing to grade yet"
+        assert environment.submit("used-cars", answer(SAVE))().feedback.score is not None
+        process = environment.grader._process
+    assert process is not None
+    assert process.poll() is not None
+
+
+def test_limits_are_failures_of_the_program(run: Run) -> None:
+    slow = run("used-cars", "while True: pass\n", cpu_s=0.5, wall_s=3.0).feedback
     assert (slow.verdict, slow.failure) == (Verdict.TIMEOUT, "timeout")
     assert "limit" in (slow.reason or "")
-    big = run(executor, tasks, "used-cars", "x = [bytearray(2**20) for _ in range(2000)]\n", memory_mb=256).feedback
+    big = run("used-cars", "x = [bytearray(2**20) for _ in range(2000)]\n", memory_mb=256).feedback
     assert (big.verdict, big.failure) == (Verdict.MEMORY_LIMIT, "memory_limit")
 
 
 @pytest.mark.parametrize("text", ["", "   \n", "```python\n```"])
-def test_an_answer_without_code_runs_nothing(executor: Executor, tasks: dict[str, MleTask], text: str) -> None:
-    outcome = run(executor, tasks, "used-cars", text)
+def test_an_answer_without_code_runs_nothing(run: Run, text: str) -> None:
+    outcome = run("used-cars", text)
     assert outcome.feedback.failure == "no_code"
     assert not outcome.executed
 
@@ -136,18 +249,18 @@ def test_an_answer_without_code_runs_nothing(executor: Executor, tasks: dict[str
     "text",
     ["import pandas as p", "\ud800\udfff \x00 \u202e", "é" * 5000, "print('" + "\U0001f40d" * 50 + "')", "(" * 500],
 )
-def test_odd_answers_get_an_ordinary_feedback(executor: Executor, tasks: dict[str, MleTask], text: str) -> None:
-    feedback = run(executor, tasks, "used-cars", text).feedback
+def test_odd_answers_get_an_ordinary_feedback(run: Run, text: str) -> None:
+    feedback = run("used-cars", text).feedback
     assert feedback.verdict is not Verdict.INFRASTRUCTURE
     assert feedback.score is None
     assert feedback.failure
 
 
 def test_equal_programs_run_once_and_stored_results_are_read_back(
-    executor: Executor, tasks: dict[str, MleTask]
+    executor: Executor, tasks: dict[str, MleTask], grader: Grader
 ) -> None:
     store = Memory()
-    environment = Environment(tasks, executor, Limits(), store=store)
+    environment = Environment(tasks, executor, Limits(), store=store, grader=grader)
     waits = [environment.submit("used-cars", answer(SAVE)) for _ in range(3)]
     outcomes = [wait() for wait in waits]
     again = environment.submit("used-cars", answer(SAVE))()
@@ -155,18 +268,20 @@ def test_equal_programs_run_once_and_stored_results_are_read_back(
     assert not again.executed
     assert again.feedback == outcomes[0].feedback
     assert len(store) == 1
-    other = Environment(tasks, executor, Limits(), seed=1, store=store)
+    other = Environment(tasks, executor, Limits(), seed=1, store=store, grader=grader)
     assert other.submit("used-cars", answer(SAVE))().executed, "another seed is another program run"
 
 
-def test_a_result_is_stored_before_anyone_waits_for_it(executor: Executor, tasks: dict[str, MleTask]) -> None:
+def test_a_result_is_stored_before_anyone_waits_for_it(
+    executor: Executor, tasks: dict[str, MleTask], grader: Grader
+) -> None:
     """What had ended when a run was killed is read back when it goes on, and counts there as it would have here."""
     store = Memory()
-    killed = Environment(tasks, executor, Limits(), store=store)
+    killed = Environment(tasks, executor, Limits(), store=store, grader=grader)
     killed.begin(3)
     killed.submit("used-cars", answer(SAVE))
     assert store.came.wait(30)
-    resumed = Environment(tasks, executor, Limits(), store=store)
+    resumed = Environment(tasks, executor, Limits(), store=store, grader=grader)
     resumed.begin(3)
     outcome = resumed.submit("used-cars", answer(SAVE))()
     assert outcome.executed
@@ -175,10 +290,10 @@ def test_a_result_is_stored_before_anyone_waits_for_it(executor: Executor, tasks
 
 
 def test_what_equal_programs_come_to_does_not_depend_on_when_the_first_arrives(
-    executor: Executor, tasks: dict[str, MleTask]
+    executor: Executor, tasks: dict[str, MleTask], grader: Grader
 ) -> None:
     store = Memory()
-    environment = Environment(tasks, executor, Limits(), store=store)
+    environment = Environment(tasks, executor, Limits(), store=store, grader=grader)
     environment.begin(1)
     first = environment.submit("used-cars", answer(SAVE))
     assert store.came.wait(30)
@@ -189,24 +304,30 @@ def test_what_equal_programs_come_to_does_not_depend_on_when_the_first_arrives(
     assert outcomes[0].submission == outcomes[1].submission is not None
 
 
-def test_a_result_that_cannot_be_stored_is_told_to_who_waits(executor: Executor, tasks: dict[str, MleTask]) -> None:
+def test_a_result_that_cannot_be_stored_is_told_to_who_waits(
+    executor: Executor, tasks: dict[str, MleTask], grader: Grader
+) -> None:
     class Full(Memory):
         def store_result(self, key: str, value: dict[str, object]) -> None:
             raise WorkbenchError("the disk is full")
 
-    environment = Environment(tasks, executor, Limits(), store=Full())
+    environment = Environment(tasks, executor, Limits(), store=Full(), grader=grader)
     wait = environment.submit("used-cars", answer(SAVE))
     with pytest.raises(WorkbenchError, match="the disk is full"):
         wait()
 
 
 def test_a_result_of_other_libraries_or_isolation_is_not_read_back(
-    executor: Executor, tasks: dict[str, MleTask], monkeypatch: pytest.MonkeyPatch
+    executor: Executor, tasks: dict[str, MleTask], grader: Grader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Memory()
 
     def submission() -> bytes | None:
-        return Environment(tasks, executor, Limits(), store=store).submit("used-cars", answer(SAVE))().submission
+        return (
+            Environment(tasks, executor, Limits(), store=store, grader=grader)
+            .submit("used-cars", answer(SAVE))()
+            .submission
+        )
 
     version = metadata.version
     assert submission() is not None

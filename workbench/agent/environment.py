@@ -22,12 +22,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from workbench.agent.prompts import parse_code, parse_own_score, stamp, trim
 from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.sandbox.mounts import LIBRARIES
-from workbench.tasks.mle import MleTask, answers, grade
+from workbench.tasks.grader import Grader, GradingLost
+from workbench.tasks.mle import MleTask, answers
 from workbench.types import Action, Feedback, Verdict, WorkbenchError
 
 KEPT_OUTPUT = 4000
@@ -86,7 +88,11 @@ Judged = tuple[Feedback, bytes | None]
 
 
 class Environment:
-    """Runs and grades the scripts of ML-engineering tasks. Thread-safe."""
+    """Runs and grades the scripts of ML-engineering tasks. Thread-safe.
+
+    `grader`: one that is shared, and whose owner closes it; without one the environment has its own, started with the
+    first script and closed by `close`.
+    """
 
     def __init__(
         self,
@@ -96,19 +102,35 @@ class Environment:
         *,
         seed: int = 0,
         store: Store | None = None,
+        grader: Grader | None = None,
     ) -> None:
         self.tasks = dict(tasks)
         self.executor = executor
         self.limits = limits
         self.seed = seed
         self.store = store
+        self.grader = grader or Grader()
+        self._owns_grader = grader is None
         self._step: int | None = None
         self._counted: set[str] = set()
         self._running: dict[str, Future[Judged]] = {}
         """By key: executions that nobody has waited for yet."""
         self._lock = threading.Lock()
         self._judge = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
-        """Grades on a thread of its own: that of the executor has runs to watch."""
+        """Waits for the grader on a thread of its own: that of the executor has runs to watch."""
+
+    def close(self) -> None:
+        """End the grader, where it is the environment's own. Idempotent."""
+        if self._owns_grader:
+            self.grader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def begin(self, step: int) -> None:
         """From now on results are those of this training step; counting starts anew."""
@@ -169,7 +191,7 @@ class Environment:
         def settle(run: Future[Result]) -> None:
             try:
                 result = run.result()
-                feedback = judge(task, code, result)
+                feedback = judge(task, code, result, self.grader)
                 if self.store is not None and feedback.verdict is not Verdict.INFRASTRUCTURE:
                     self.store.store_result(key, {"feedback": feedback_to_dict(feedback), "step": step})
             except BaseException as error:  # raised again by `_wait`
@@ -188,6 +210,7 @@ class Environment:
             seed=self.seed,
             collect_bytes=answers(task).form.max_bytes + 1,  # one more is enough to be refused as too large
         )
+        self.grader.start()  # it gets ready while the script runs
         self.executor.submit(request).add_done_callback(arrived)
         return judged
 
@@ -195,7 +218,8 @@ class Environment:
         with self._lock:
             waiting = len(self._running)
         try:
-            feedback, submission = judged.result(timeout=SLACK_S + waiting * (self.limits.wall_s + 1))
+            most_s = SLACK_S + waiting * (self.limits.wall_s + self.grader.limit_s + 1)
+            feedback, submission = judged.result(timeout=most_s)
         except FutureTimeout:
             raise WorkbenchError(
                 f"The executor gave no answer for a script of task '{task_id}' ({waiting} waiting): "
@@ -222,8 +246,11 @@ def _sha256(path: Path, changed: tuple[int, int]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def judge(task: MleTask, code: str, result: Result) -> Feedback:
-    """What a finished execution means for the agent: verdict, failure kind, one reason, hidden and own score."""
+def judge(task: MleTask, code: str, result: Result, grader: Grader) -> Feedback:
+    """What a finished execution means for the agent: verdict, failure kind, one reason, hidden and own score.
+
+    A submission that the grader lost is `infrastructure`, as a run that the sandbox lost.
+    """
     stdout, stderr = trim(result.stdout, KEPT_OUTPUT), trim(result.stderr, KEPT_OUTPUT)
     feedback = Feedback(
         verdict=result.verdict,
@@ -238,7 +265,11 @@ def judge(task: MleTask, code: str, result: Result) -> Feedback:
     if result.verdict is not Verdict.OK:
         reason = failure_reason(result)
         return replace(feedback, reason=reason, failure=_classify(FAILURES, reason, result.verdict.value))
-    graded = grade(task, result.submission, "reward")
+    try:
+        graded = grader.grade(task, result.submission, "reward")
+    except GradingLost as lost:
+        failure = Verdict.INFRASTRUCTURE.value
+        return replace(feedback, verdict=Verdict.INFRASTRUCTURE, reason=str(lost), failure=failure)
     if graded.score is None:
         missing = result.reason if result.submission is None else None  # a link, a folder, too large: says more
         reason = missing or graded.reason or "invalid submission"

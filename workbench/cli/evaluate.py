@@ -33,9 +33,11 @@ def evaluate(subject: str, tasks: str | None, attempts: int, budget: int, seed: 
     if weights is not None:
         policy.load(weights)
     limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)
-    with start_executor(config, chosen) as executor, display() as tell:
-        executor.start()
-        environment = Environment(tasks_by_id(chosen), executor, limits, seed=seed, store=None)
+    with (
+        start_executor(config, chosen) as executor,
+        Environment(tasks_by_id(chosen), executor, limits, seed=seed, store=None) as environment,
+        display() as tell,
+    ):
 
         def progress(done: int, total: int) -> None:
             control.report(phase="agent step", done=done, total=total)

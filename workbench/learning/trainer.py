@@ -36,6 +36,7 @@ from workbench.learning.update import decay, update
 from workbench.run import Run, new_path
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
+from workbench.tasks.grader import Grader
 from workbench.tasks.mle import MleTask
 from workbench.types import Group, Kind, State, Verdict, WorkbenchError
 
@@ -118,6 +119,7 @@ class Trainer:
         self.tasks = tasks_by_id(load_tasks(config.tasks))
         self.held_out = tasks_by_id(load_tasks(config.eval_tasks)) if config.eval_drafts else {}
         self.executor = start_executor(config, [*self.tasks.values(), *self.held_out.values()])
+        self.grader = Grader()
         self.policy = self._load_policy(config)
         self.generator = HFGenerator(self.policy)
         self.optimizer = torch.optim.AdamW(
@@ -131,6 +133,7 @@ class Trainer:
         self._inexact: str | None = None
         control.report(phase="starting the sandbox")
         try:
+            self.grader.start()
             self.executor.start()
             self.environment = self._environment(self.tasks, config, store=True)
             self._restore()
@@ -376,11 +379,13 @@ class Trainer:
 
     def _environment(self, tasks: Mapping[str, MleTask], config: Config, *, store: bool) -> Environment:
         limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)
-        return Environment(tasks, self.executor, limits, seed=config.seed, store=self.run if store else None)
+        kept = self.run if store else None
+        return Environment(tasks, self.executor, limits, seed=config.seed, store=kept, grader=self.grader)
 
     def close(self) -> None:
-        """End the sandbox."""
+        """End the sandbox and the grader."""
         self.executor.close()
+        self.grader.close()
 
 
 def start_executor(config: Config, tasks: Sequence[MleTask]) -> Executor:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-Table: TypeAlias = pd.DataFrame | NDArray[np.float64]
+if TYPE_CHECKING:
+    import pandas as pd
+
+Table: TypeAlias = "pd.DataFrame | NDArray[np.float64]"
 Wants = Literal["probability", "label", "number"]
 
 

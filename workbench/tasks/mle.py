@@ -283,9 +283,10 @@ def submission_bytes(task: MleTask, values: NDArray[np.float64], order: Sequence
 
 
 def grade(task: MleTask, submission: bytes | None, split: Split) -> Grade:
-    """Score a submission on the rows of `split`. Whatever the bytes are: a score or a reason, never an exception.
+    """Score a submission on the rows of `split`. Whatever the bytes are: a finite score or a reason.
 
     Ids may stand in any order and any integer form ("7", "7.0"); columns besides the wanted ones are ignored.
+    Raises WorkbenchError for a task that has no finite score for a valid submission.
     """
     if submission is None:
         return Grade(None, "no submission.csv was written.")
@@ -297,7 +298,10 @@ def grade(task: MleTask, submission: bytes | None, split: Split) -> Grade:
     rows = truth.rows[split]
     score = task.metric.score(truth.truth[rows], values[rows])
     if not math.isfinite(score):
-        return Grade(None, f"the {task.metric.name} of these numbers is not finite.")
+        raise WorkbenchError(
+            f"The {task.metric.name} of a valid submission is {score} on the rows {split} of '{task.id}': expected a "
+            f"finite number, mend the task, `workbench tasks check {task.folder}` says what is wrong."
+        )
     return Grade(round(score, 5), None)
 
 
