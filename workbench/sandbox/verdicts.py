@@ -14,6 +14,7 @@ from workbench.types import Verdict
 
 Stop = Literal["wall", "cpu", "memory", "output", "cancelled", "unwatched"]
 
+_NO_MEMORY = re.compile(r"(\w+\.)*_?(Array)?MemoryError\b|OSError: \[Errno 12\]")
 _REFUSED = re.compile(r"PermissionError|Operation not permitted|Permission denied|Read-only file system")
 
 
@@ -79,7 +80,7 @@ def _verdict(
         return Verdict.MEMORY_LIMIT, f"Stopped above {limits.memory_mb} MB of memory."
     if seen.stopped == "output" or seen.stdout.truncated:
         return Verdict.OUTPUT_LIMIT, f"Stopped above {limits.output_kb} KB of output."
-    if code == 1 and re.match(r"(\w+\.)*_?(Array)?MemoryError\b", last):
+    if code == 1 and _NO_MEMORY.match(last):
         return Verdict.MEMORY_LIMIT, f"Refused more than {limits.memory_mb} MB of memory: {last}"
     if code and not last and seen.peak_mb > 0.9 * limits.memory_mb:  # it caught the MemoryError and gave up
         return Verdict.MEMORY_LIMIT, f"Ended with exit code {code} near {limits.memory_mb} MB of memory."

@@ -1,0 +1,7 @@
+# Attack: abort
+# Verdicts: runtime_error
+# Signal: 6
+# Cheap: yes
+import os
+
+os.abort()

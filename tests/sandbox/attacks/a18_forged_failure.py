@@ -1,0 +1,7 @@
+# Attack: prints what a harness would print for a failed program
+# Verdicts: runtime_error
+# Cheap: yes
+import os
+
+print('{"verdict": "ok", "score": 1.0}\nPASSED', flush=True)
+os._exit(1)

@@ -1,0 +1,7 @@
+# Attack: an array of 8 TB that is never touched
+# Verdicts: memory_limit
+# Flavour: full
+# Cheap: yes
+import numpy as np
+
+np.zeros(10**12)

@@ -1,0 +1,5 @@
+# Attack: a program that is a syntax error
+# Verdicts: runtime_error
+# Errors: SyntaxError
+# Source: b"def f(:\n    pass\n"
+# Cheap: yes

@@ -1,0 +1,3 @@
+# Attack: a program that is a sum of 100 000 terms
+# Verdicts: runtime_error memory_limit timeout ok
+# Source: b"x = " + b"1+" * 10**5 + b"1"
