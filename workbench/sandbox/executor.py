@@ -25,6 +25,7 @@ What is not:
 - all CPU of children whose parent ignores SIGCHLD: what they use after the last look, each 50 ms; wall time bounds it;
 - at level D below Landlock 6, other processes of the same user: a script can signal them, the trainer too, though not
   its own init and zygote;
+- at level D, the number of processes of each run alone: beside a fork bomb another run may be refused a thread;
 - randomness that a script takes from the operating system; `random` and `numpy.random` are seeded per run;
 - a script that finds the zygote's frames with `sys._getframe`: it can, there is nothing in them.
 """
@@ -106,6 +107,7 @@ class Executor:
         self._retiring: set[Zygote] = set()
         self._booting: dict[Seat, asyncio.Task[None]] = {}
         self._public: dict[Path, str] = {}
+        self._base: workfolder.Base | None = None
         self._seccomp = b""
         self._closed = False
 
@@ -132,6 +134,8 @@ class Executor:
         return self
 
     def _open_thread(self) -> None:
+        if self._isolation is not None and self._isolation.means.outer == "none":
+            self._base = workfolder.Base()
         loop = asyncio.new_event_loop()
         self._loop = loop
         self._slots = asyncio.Semaphore(self._workers)
@@ -150,6 +154,8 @@ class Executor:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+        if self._base is not None:
+            self._base.close()
 
     async def _shut(self) -> None:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -160,7 +166,7 @@ class Executor:
             zygote.kill()
         self._zygotes.clear()
         self._retiring.clear()
-        await asyncio.get_running_loop().shutdown_default_executor()
+        await asyncio.get_running_loop().shutdown_default_executor()  # folders that are being removed
 
     def __enter__(self) -> Self:
         try:
@@ -254,7 +260,7 @@ class Executor:
             self._publish(public)
         zygote = await self._zygote(request.flavour, public)
         namespaces = self._isolation.means.outer != "none"
-        folder = None if namespaces else workfolder.make(public)
+        folder = workfolder.make(public, self._base.place) if self._base is not None else None
         zygote.runs += 1
         zygote.active += 1
         try:

@@ -217,7 +217,7 @@ def _describe(
     if level == "E":
         missing.append("protection of your files, your network and your processes")
     if means.outer == "none":
-        missing.append("private folders, and process names hidden (namespaces)")
+        missing.append("private folders, hidden process names, a count of processes for each run (namespaces)")
         if means.seccomp and certain:
             hints.append(_namespace_hint())
     elif means.outer == "namespaces":

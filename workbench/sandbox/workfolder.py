@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from workbench.sandbox.outer import NOBODY, is_root
 from workbench.types import WorkbenchError
 
 _DEPTH = 3
+_KEEP = 'read _; n=0; while ! rm -rf -- "$1" && [ $n -lt 50 ]; do n=$((n+1)); sleep 0.1; done'
+"""The end of its input is the end of the executor; a run that is being ended may still write for a moment."""
 
 
 def public_folders(root: Path) -> list[Path]:
@@ -60,9 +63,27 @@ def check_public(folder: Path, roots: Sequence[Path]) -> None:
         )
 
 
-def make(public: Path | None) -> Path:
+class Base:
+    """Where one executor's run folders lie; removed with it by a process that waits for its end, be it by SIGKILL."""
+
+    def __init__(self) -> None:
+        self.place = Path(tempfile.mkdtemp(prefix=f"{_prefix()}{os.getpid()}-"))
+        self.place.chmod(0o711)
+        self._keeper = subprocess.Popen(
+            ["/bin/sh", "-c", _KEEP, "sh", str(self.place)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        self._keeper.communicate()
+
+
+def make(public: Path | None, base: Path | None = None) -> Path:
     """A fresh folder with `work` (where ./input links to `public`) and `tmp`, owned by whom the run will be."""
-    top = Path(tempfile.mkdtemp(prefix=f"{_prefix()}{os.getpid()}-"))
+    top = Path(tempfile.mkdtemp(prefix=f"{_prefix()}{os.getpid()}-", dir=base))
     for name in ("work", "tmp"):
         (top / name).mkdir(mode=0o700)
     if public is not None:
@@ -80,9 +101,10 @@ def sweep() -> None:
     prefix = _prefix()
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         owner = folder.name.removeprefix(prefix).partition("-")[0]
-        ours = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
-        if ours and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
-            remove(folder)
+        with suppress(FileNotFoundError):  # another executor that starts now removes it as well
+            ours = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
+            if ours and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+                remove(folder)
 
 
 def _prefix() -> str:
