@@ -23,7 +23,7 @@ PYTEST :=
 override PARAMETERS += $(if $(STEPS),-p steps '$(STEPS)') $(if $(SEED),-p seed '$(SEED)') $(if $(POLICY),-p policy '$(POLICY)') \
                        $(if $(TASKS),-p tasks '$(TASKS)') $(if $(LOSS),-p loss '$(LOSS)')
 
-.PHONY: help venv venv-test venv-dev train test soak lab lint format hooks tasks data models warmstart clean distclean
+.PHONY: help venv venv-test venv-dev train test soak lab lint format hooks tasks data warmstart clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

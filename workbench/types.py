@@ -61,7 +61,7 @@ class State:
 
     @property
     def id(self) -> str:
-        """Content hash of (task, kind, code, error signature): equal states have equal ids, in every run."""
+        """Content hash of (task, kind, code, error): equal states have equal ids, in every run."""
         signature = "\0".join((self.task, self.kind, self.code, self.error))
         return hashlib.sha256(signature.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

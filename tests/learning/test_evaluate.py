@@ -10,7 +10,7 @@ from workbench.agent.environment import Outcome
 from workbench.learning.evaluate import MAX_DEBUGS, Attempt, interval, summarise
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.mle import MleTask
-from workbench.types import Action, Feedback, Kind, State, StopReason, Turn, Verdict
+from workbench.types import Action, Feedback, Kind, State, StopReason, Turn, Verdict, WorkbenchError
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,13 @@ def act(attempt: Attempt, *, score: float | None, own: float | None = None, code
     turn = Turn(attempt.state, action, feedback, None, "g", "t")
     attempt.advance(turn, Outcome(feedback, submission, executed=True))
     return submission
+
+
+def lose(attempt: Attempt) -> None:
+    feedback = Feedback(Verdict.INFRASTRUCTURE, "x", reason="gone")
+    action = Action("x", (5,), (-1.0,), 0, StopReason.EOS)
+    turn = Turn(attempt.state, action, feedback, None, "g", "t")
+    attempt.advance(turn, Outcome(feedback, None, executed=True))
 
 
 def test_best_own_score_is_submitted_whatever_the_hidden_score(task: MleTask) -> None:
@@ -86,6 +93,21 @@ def test_summary_counts_failures_as_the_floor_and_censors(task: MleTask) -> None
     assert result["failures"] == {"wrong_column": 1}
     assert result["any_medal"] == 0.0
     assert {f"{name}_ci" for name in ("valid_rate", "any_medal", "human_rank")} <= result.keys()
+
+
+def test_what_the_sandbox_lost_is_no_step_and_no_failure(task: MleTask) -> None:
+    attempt, hopeless = begin(task, 0), begin(task, 1)
+    act(attempt, score=None, code="a = 1")
+    stood = attempt.state
+    for each in (attempt, hopeless):
+        lose(each)
+    assert (attempt.state, attempt.steps, attempt.debugs, attempt.failures) == (stood, 1, 1, ["wrong_column"])
+    best = act(attempt, score=1.0)
+    assert (attempt.submission, attempt.first_valid) == (best, 2)
+    result = summarise([attempt, hopeless], seeds=2, budget=4)
+    assert (result["unscorable"], result["steps_to_first_valid"], result["failures"]) == (2, 2.0, {"wrong_column": 1})
+    with pytest.raises(WorkbenchError, match=f"any attempt at task '{task.id}' could be run"):
+        summarise([hopeless], seeds=1, budget=4)
 
 
 def test_interval_is_the_bootstrap_of_the_mean() -> None:

@@ -331,13 +331,21 @@ def test_a_state_that_cannot_be_acted_in_is_dropped_for_good() -> None:
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_a_share_of_the_draws_is_kept_for_roots_however_few_are_drawn(n: int) -> None:
     """A quarter of one draw is a draw in four; what is left goes to the children, who are nearly all."""
-    sampler = curriculum(8, tau=0, strategy="uniform", root_share=0.25, capacity=10**6, children_cap=10**6)
+    sampler = curriculum(8, tau=0, rho_end=0, root_share=0.25, capacity=10**6, children_cap=10**6)
     for number in range(2000):
         sampler.insert(1, State("task-00", Kind.DEBUG, f"{number}", "e"))
     chosen = [state for step in range(2, 2 + 1200 // n) for state in sampler.choose(step, n)]
     assert len(chosen) == 1200
     share = sum(state.kind is Kind.DRAFT for state in chosen) / len(chosen)
     assert abs(share - 0.25) < 0.04  # 3 standard deviations of 1200 draws
+
+
+def test_without_adaption_every_state_is_as_likely_roots_too() -> None:
+    sampler = curriculum(8, tau=0, strategy="uniform", root_share=0.25, capacity=10**6, children_cap=10**6)
+    for number in range(2000):
+        sampler.insert(1, State("task-00", Kind.DEBUG, f"{number}", "e"))
+    chosen = [state for step in range(2, 302) for state in sampler.choose(step, 4)]
+    assert sum(state.kind is Kind.DRAFT for state in chosen) / len(chosen) < 0.02  # 8 of 2008
 
 
 def test_a_whole_number_of_kept_draws_leaves_nothing_to_chance() -> None:

@@ -21,7 +21,7 @@ from workbench.control import Control, StopRequested
 from workbench.learning import evaluate, runner
 from workbench.learning import trainer as trainer_module
 from workbench.learning.resuming import open_training
-from workbench.learning.trainer import REDRAWS, Trainer, create_run, resume, train, train_in
+from workbench.learning.trainer import Trainer, create_run, resume, train, train_in
 from workbench.run import Run
 from workbench.sandbox.executor import Request, Result
 from workbench.types import Action, StopReason, Verdict, WorkbenchError
@@ -105,6 +105,28 @@ def test_a_sandbox_that_is_gone_ends_the_training(make: Make, monkeypatch: pytes
     assert trainer.run.last_step() == 0
 
 
+def test_nothing_is_learnt_or_measured_where_no_script_could_be_run(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sandbox lives, and yet each script is lost."""
+    trainer = make(eval_drafts=4, eval_tasks="storm-phase")
+
+    def losing(request: Request) -> Future[Result]:
+        future: Future[Result] = Future()
+        result = submit(request).result()
+        future.set_result(replace(result, verdict=Verdict.INFRASTRUCTURE, submission=None, reason="no mount"))
+        return future
+
+    submit = trainer.executor.submit
+    monkeypatch.setattr(trainer.executor, "submit", losing)
+    with pytest.raises(WorkbenchError, match=r"Not one of \d+ scripts could be run in the sandbox \(no mount\)"):
+        one_step(trainer)
+    with pytest.raises(WorkbenchError, match="Not one of 4 scripts could be run"):
+        trainer.finish()
+    assert trainer.run.last_step() == 0
+    assert trainer.run.meta("drafts before training") is None
+
+
 def test_lost_executions_are_left_out_of_every_denominator(make: Make) -> None:
     trainer = make()
     submit, lost = trainer.executor.submit, []
@@ -153,7 +175,6 @@ def test_equal_rewards_give_no_gradient(make: Make, build_policy: Callable[..., 
     assert (metrics["samples"], metrics["samples_flat"]) == (0, 8)
     assert metrics["version"] == 0
     assert "raise group_size or change the tasks" in trainer.control.progress()["warning"]
-    assert trainer.run.meta("nothing") is None
     assert trainer.curriculum.metrics()["buffer_states"] == 3, "no script, no new state"
 
 
@@ -164,7 +185,6 @@ def test_dapo_draws_again_for_flat_groups_and_gives_up(
     trainer = make(policy=str(prose), strategy="dapo", groups=1)
     metrics = trainer.step(trainer.control.config, 1)
     assert metrics["redraws"] == 2, "three tasks: one group, two more, then none is left"
-    assert REDRAWS > 2
     assert metrics["choices_missing"] == 1
     turns = trainer.run.turns()
     assert turns["group_id"].nunique() == 3
@@ -400,7 +420,7 @@ def test_a_failed_training_keeps_no_policy(settings: Config, tmp_path: Path, mon
     for _ in range(2):
         with pytest.raises(WorkbenchError, match="ran out of memory with micro_batch_tokens=8192 and group_size=4"):
             training.wait()
-    assert "in fail" in training.traceback or "ran out of memory" in training.traceback
+    assert "ran out of memory" in training.traceback
     gc.collect()
     (policy,) = policies
     assert policy() is None

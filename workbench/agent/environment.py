@@ -16,7 +16,7 @@ import platform
 import re
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
@@ -116,8 +116,6 @@ class Environment:
         self._running: dict[str, Future[Judged]] = {}
         """By key: executions that nobody has waited for yet."""
         self._lock = threading.Lock()
-        self._judge = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
-        """Waits for the grader on a thread of its own: that of the executor has runs to watch."""
 
     def close(self) -> None:
         """End the grader, where it is the environment's own. Idempotent."""
@@ -200,8 +198,9 @@ class Environment:
                 judged.set_result((feedback, result.submission))
 
         def arrived(run: Future[Result]) -> None:
-            with contextlib.suppress(RuntimeError):  # the interpreter is ending
-                self._judge.submit(settle, run)
+            # A thread of its own waits for the grader: that of the executor has runs to watch. None of a pool: at the
+            # end of the process, when a last step is finished, pools take no more work.
+            threading.Thread(target=settle, args=(run,), name="judge", daemon=True).start()
 
         request = Request(
             code=code,
@@ -229,7 +228,8 @@ class Environment:
             with self._lock:  # only now: whoever submits it meanwhile finds it running or stored
                 if self._running.get(key) is judged:
                     del self._running[key]
-        return Outcome(feedback, submission, executed)
+        lost = feedback.verdict is Verdict.INFRASTRUCTURE
+        return Outcome(feedback, submission, executed and not lost)
 
 
 def task_digest(task: MleTask) -> str:
@@ -280,6 +280,8 @@ def judge(task: MleTask, code: str, result: Result, grader: Grader) -> Feedback:
 
 def failure_reason(result: Result) -> str:
     """One line for a program that did not end well: the last error line, or the limit it met."""
+    if result.verdict is Verdict.INFRASTRUCTURE and result.reason:
+        return result.reason
     if result.verdict is Verdict.TIMEOUT:
         return "stopped at its time limit"
     if result.verdict is Verdict.MEMORY_LIMIT:

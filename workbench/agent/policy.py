@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import platform
 import warnings
@@ -160,15 +159,6 @@ class Policy:
         options = {"save_embedding_layers": False} if self.adapter == "lora" else {}
         with loading.quiet():
             self.model.save_pretrained(folder, **options)
-        self.tokenizer.save_pretrained(folder)
-
-    def save_merged(self, folder: Path) -> None:
-        """Write one full model, a LoRA adapter merged into a copy of its base: for use outside the workbench."""
-        model = self.model
-        if self.adapter == "lora":
-            model = copy.deepcopy(self.model).merge_and_unload()
-        with loading.quiet():
-            model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:

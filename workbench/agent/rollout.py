@@ -13,7 +13,7 @@ from workbench.agent.policy import Policy
 from workbench.agent.prompts import TEMPLATE_RESERVE, PromptTooLong, messages
 from workbench.config import Config
 from workbench.tasks.mle import MleTask
-from workbench.types import Action, Feedback, Group, Kind, State, Turn
+from workbench.types import Action, Feedback, Group, Kind, State, Turn, Verdict, WorkbenchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,19 @@ def rollout(
         executions=sum(outcome.executed for row in outcomes for outcome in row),
         unfit=tuple(state for state, prompt in zip(states, prompts, strict=True) if not prompt),
         waited_s=waited_s,
+    )
+
+
+def refuse_lost(environment: Environment, groups: Sequence[Group]) -> None:
+    """Raise WorkbenchError when scripts were run and all were lost by us: then nothing can be learnt or measured."""
+    run = [turn.feedback for group in groups for turn in group.turns if turn.feedback.code is not None]
+    if not run or any(feedback.verdict is not Verdict.INFRASTRUCTURE for feedback in run):
+        return
+    environment.executor.start()  # where the sandbox itself is gone, this says why
+    reason = (run[-1].reason or "no reason is known").rstrip(".")
+    raise WorkbenchError(
+        f"Not one of {len(run)} scripts could be run in the sandbox ({reason}): see what `workbench doctor` says, "
+        "mend that, and go on."
     )
 
 

@@ -9,6 +9,7 @@ from workbench.cli.common import find_run, is_run
 from workbench.cli.train import display, say
 from workbench.config import Config, change, make_config
 from workbench.control import Control
+from workbench.types import WorkbenchError
 
 
 def evaluate(subject: str, tasks: str | None, attempts: int, budget: int, seed: int) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def evaluate(subject: str, tasks: str | None, attempts: int, budget: int, seed: 
 
 
 def _subject(subject: str) -> tuple[Config, Path | None]:
-    """Settings and folder of trained weights (None: the policy as it is)."""
+    """Settings and folder of trained weights (None: a policy as it is). Raises WorkbenchError for a run without any."""
     path = find_run(subject)
     if not is_run(path):
         return make_config(policy=subject), None
@@ -66,7 +67,13 @@ def _subject(subject: str) -> tuple[Config, Path | None]:
 
     run = Run(path)
     latest = run.latest_checkpoint()
-    return change(config_at(run), temperature=1.0), latest[1] / "policy" if latest else None
+    if latest is None:
+        raise WorkbenchError(
+            f"'{path}' has no checkpoint yet, so there is nothing trained to measure: let it make a step with "
+            f"`workbench resume {path}`, or measure its start with `workbench evaluate {run.config.policy}`."
+        )
+    dtype = run.environment.get("dtype", run.config.dtype)  # as it was trained, not as a new probe finds
+    return change(config_at(run), temperature=1.0, dtype=dtype), latest[1] / "policy"
 
 
 MEASURES = "valid_rate any_medal gold silver bronze above_median human_rank steps_to_first_valid".split()
@@ -87,4 +94,6 @@ def show(result: dict[str, Any]) -> None:
     console = Console(highlight=False)
     console.print(table)
     counts = f"{result['attempts']} attempts per task, {result['budget']} agent steps each"
+    if result["unscorable"]:
+        console.print(f"{result['unscorable']} executions were lost by the sandbox and are left out")
     console.print(f"{counts}; never valid counts as {result['budget'] + 1}: {result['censored_share']:.0%} of them")

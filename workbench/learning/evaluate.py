@@ -16,13 +16,13 @@ from typing import Any
 from workbench.agent.environment import Environment, Outcome
 from workbench.agent.generate import Generator
 from workbench.agent.policy import Policy
-from workbench.agent.rollout import rollout
+from workbench.agent.rollout import refuse_lost, rollout
 from workbench.config import Config, change
 from workbench.learning.buffer import child
 from workbench.learning.rewards import score_groups
 from workbench.tasks.leaderboard import human_rank
 from workbench.tasks.mle import MleTask, position, report
-from workbench.types import Kind, State, Turn, Verdict
+from workbench.types import Kind, State, Turn, Verdict, WorkbenchError
 
 Progress = Callable[[int, int], None]
 
@@ -50,7 +50,7 @@ def measure_drafts(
 
     Returns {"valid_action_rate", "reward", "position", "failures", "drafts", "tasks": {id: the same}}; the totals are
     means over tasks. `position` is the mean among valid submissions only (None without one). Unscorable drafts are
-    left out and counted as `unscorable`.
+    left out and counted as `unscorable`. Raises WorkbenchError when all drafts of a task, or of a call, are.
     """
     settings = change(config, temperature=1.0)
     states = [State(task_id, Kind.DRAFT) for task_id in sorted(environment.tasks)]
@@ -68,21 +68,21 @@ def measure_drafts(
             group_size=size,
             on_action=_shifted(on_progress, done, total),
         )
+        refuse_lost(environment, result.groups)
         for group in score_groups(result.groups, environment.tasks):
             turns[group.state.task].extend(group.turns)
         done += size * len(states)
     tasks = {task_id: _draft_measures(rows, environment.tasks[task_id]) for task_id, rows in turns.items()}
-    measured = [values for values in tasks.values() if values["drafts"]]
-    positions = [values["position"] for values in measured if values["position"] is not None]
+    positions = [values["position"] for values in tasks.values() if values["position"] is not None]
     failures: Counter[str] = Counter()
-    for values in measured:
+    for values in tasks.values():
         failures.update(values["failures"])
     return {
-        "valid_action_rate": fmean(v["valid_action_rate"] for v in measured) if measured else None,
-        "reward": fmean(v["reward"] for v in measured) if measured else None,
+        "valid_action_rate": fmean(v["valid_action_rate"] for v in tasks.values()),
+        "reward": fmean(v["reward"] for v in tasks.values()),
         "position": fmean(positions) if positions else None,
         "failures": dict(failures.most_common()),
-        "drafts": sum(v["drafts"] for v in measured),
+        "drafts": sum(v["drafts"] for v in tasks.values()),
         "unscorable": sum(v["unscorable"] for v in tasks.values()),
         "tasks": tasks,
     }
@@ -95,13 +95,18 @@ def _shifted(on_progress: Progress | None, before: int, total: int) -> Progress 
 
 def _draft_measures(turns: Sequence[Turn], task: MleTask) -> dict[str, Any]:
     scored = [turn for turn in turns if turn.reward is not None]
+    if not scored:
+        raise WorkbenchError(
+            f"Not one of the {len(turns)} drafts of task '{task.id}' could be run and scored: see what "
+            f"`workbench doctor` and `workbench tasks check {task.id}` say, and go on when it is mended."
+        )
     positions = [position(task, t.feedback.score, "reward") for t in scored if t.feedback.score is not None]
     failures = Counter(t.feedback.failure or "unknown" for t in scored if not t.feedback.valid)
     return {
         "drafts": len(scored),
         "unscorable": len(turns) - len(scored),
-        "valid_action_rate": len(positions) / len(scored) if scored else None,
-        "reward": fmean(t.reward.total for t in scored if t.reward) if scored else None,
+        "valid_action_rate": len(positions) / len(scored),
+        "reward": fmean(t.reward.total for t in scored if t.reward),
         "position": fmean(positions) if positions else None,
         "failures": dict(failures.most_common()),
         "distinct": len({t.action.text for t in scored}),
@@ -117,6 +122,8 @@ class Attempt:
     state: State
     debugs: int = 0
     steps: int = 0
+    lost: int = 0
+    """Executions lost by us: they are no steps of the agent's, and leave it where it stood."""
     first_valid: int | None = None
     submission: bytes | None = None
     own_score: float | None = None
@@ -125,13 +132,16 @@ class Attempt:
 
     def advance(self, turn: Turn, outcome: Outcome) -> None:
         """Take in one agent step: keep the better submission, choose draft, debug or improve for the next."""
+        if turn.feedback.verdict is Verdict.INFRASTRUCTURE:
+            self.lost += 1
+            return
         self.steps += 1
         if turn.feedback.valid:
             self.first_valid = self.first_valid or self.steps
             self.debugs = 0
             if self._better(turn.feedback.own_score):
                 self.submission, self.own_score, self.best_turn = outcome.submission, turn.feedback.own_score, turn
-        elif turn.feedback.verdict is not Verdict.INFRASTRUCTURE:
+        else:
             self.failures.append(turn.feedback.failure or "unknown")
         self.state = self._next(turn)
 
@@ -168,7 +178,9 @@ def run_attempts(
 ) -> dict[str, Any]:
     """`attempts` attempts at every task of `environment`, all in parallel, `budget` agent steps each.
 
-    Returns the fields of `workbench evaluate`; intervals are 95 % bootstraps over attempts with tasks fixed.
+    Returns the fields of `workbench evaluate`; intervals are 95 % bootstraps over attempts with tasks fixed. Executions
+    lost by us are no steps, and are counted as `unscorable`; an attempt of nothing else is left out. Raises
+    WorkbenchError when all executions of a round, or all attempts at a task, are lost.
     """
     active = [
         Attempt(task, number, State(task.id, Kind.DRAFT))
@@ -185,6 +197,7 @@ def run_attempts(
             seed_path=(seed, "attempts", step),
             group_size=1,
         )
+        refuse_lost(environment, result.groups)
         rows = dict(zip(result.kept, zip(result.groups, result.outcomes, strict=True), strict=True))
         for index, attempt in enumerate(active):
             if index in rows:
@@ -200,7 +213,12 @@ def run_attempts(
 
 def summarise(attempts: Sequence[Attempt], seeds: int, budget: int) -> dict[str, Any]:
     """Grade each final submission once and average: per task and in all, with intervals over seeds."""
-    rows = [_graded(attempt, budget) for attempt in attempts]
+    tried = [attempt for attempt in attempts if attempt.steps]
+    if missing := {attempt.task.id for attempt in attempts} - {attempt.task.id for attempt in tried}:
+        raise WorkbenchError(
+            f"Not one script of any attempt at task '{min(missing)}' could be run: see what `workbench doctor` says."
+        )
+    rows = [_graded(attempt, budget) for attempt in tried]
     names = (
         "valid_rate",
         "any_medal",
@@ -213,7 +231,8 @@ def summarise(attempts: Sequence[Attempt], seeds: int, budget: int) -> dict[str,
     )
     totals: dict[str, Any] = {}
     for name in names:
-        per_seed = [fmean(float(row[name]) for row in rows if row["seed"] == number) for number in range(seeds)]
+        by_seed = [[float(row[name]) for row in rows if row["seed"] == number] for number in range(seeds)]
+        per_seed = [fmean(values) for values in by_seed if values]
         totals[name] = fmean(per_seed)
         totals[f"{name}_ci"] = interval(per_seed)
     tasks = [
@@ -233,6 +252,7 @@ def summarise(attempts: Sequence[Attempt], seeds: int, budget: int) -> dict[str,
         "budget": budget,
         "attempts": seeds,
         "failures": dict(failures.most_common()),
+        "unscorable": sum(attempt.lost for attempt in attempts),
     }
 
 

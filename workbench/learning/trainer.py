@@ -20,7 +20,7 @@ import torch
 from workbench.agent.environment import Environment
 from workbench.agent.generate import HFGenerator
 from workbench.agent.policy import Policy, default_learning_rate, load_policy
-from workbench.agent.rollout import Rollout, rollout, tasks_by_id
+from workbench.agent.rollout import Rollout, refuse_lost, rollout, tasks_by_id
 from workbench.config import Config, change
 from workbench.control import Control, StopRequested
 from workbench.learning.advantages import group_advantages
@@ -38,7 +38,7 @@ from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.grader import Grader
 from workbench.tasks.mle import MleTask
-from workbench.types import Group, Kind, State, Verdict, WorkbenchError
+from workbench.types import Group, Kind, State, WorkbenchError
 
 REDRAWS = 3
 """Most times that strategy `dapo` draws again in a step (our choice): without an end a run could hang."""
@@ -204,6 +204,7 @@ class Trainer:
             **timer.metrics(),
             "version": float(self.policy.version),
             "learning_rate": self.learning_rate(config, step),
+            "learning_rate_base": self.learning_rate(config, 0),
         }
         tokens = sum(len(turn.action.token_ids) for group in groups for turn in group.turns)
         metrics["tokens_per_s"] = tokens / max(metrics["seconds"], 1e-9)
@@ -226,10 +227,8 @@ class Trainer:
             timer.split("generate", "execute", results[-1].waited_s)
             with timer("score"):  # 3 components, then a total in [0, 1]
                 scored = score_groups(results[-1].groups, self.tasks)
-            run = [turn.feedback.verdict for group in scored for turn in group.turns if turn.feedback.code is not None]
-            if run and set(run) == {Verdict.INFRASTRUCTURE}:
-                self.executor.start()  # raises what is wrong when the sandbox is gone: no step can teach then
-            with timer("curriculum"):  # 4 x' = Φ(x, y, f), and 5 learnability
+            refuse_lost(self.environment, scored)
+            with timer("curriculum"):  # 4 learnability, and 5 x' = Φ(x, y, f)
                 kept = results[-1].kept
                 self.curriculum.drop(step, [state for index, state in enumerate(states) if index not in kept])
                 self.curriculum.observe(step, scored)
