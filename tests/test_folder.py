@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from workbench.folder import filesystem_type, refuse_network, write_file
+from workbench.folder import filesystem_type, refuse_network, write_file, writing
 from workbench.types import WorkbenchError
 
 MOUNTS = """\
@@ -46,3 +48,18 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     write_file(tmp_path / "a", "two")
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "two"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "/srv/full-ft/r1"), "choose a folder you may write"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "/srv/unable to open/r1"), "mend this or choose another"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full or failing"),
+        (sqlite3.OperationalError("database or disk is full"), "the disk is full or failing"),
+        (sqlite3.OperationalError("disk I/O error"), "the disk is full or failing"),
+        (sqlite3.OperationalError("attempt to write a readonly database"), "choose a folder you may write"),
+    ],
+)
+def test_what_is_wrong_is_not_read_from_the_names_of_folders(error: Exception, sentence: str) -> None:
+    assert sentence in str(writing(Path("/srv/full-ft/r1"), error))

@@ -468,12 +468,21 @@ def test_the_database_has_the_format_too(run: Run) -> None:
         Run.open(run.path)
 
 
-def test_new_path_does_not_exist(tmp_path: Path) -> None:
+def test_new_paths_of_one_instant_are_different_folders(tmp_path: Path) -> None:
     config = make_config(policy="/models/My Model.gguf", seed=4)
-    first = new_path(config, tmp_path)
-    first.mkdir()
-    assert first.name.endswith("My-Model-s4")
-    assert new_path(config, tmp_path) != first
+    root, found = tmp_path / "runs", []
+    threads = [threading.Thread(target=lambda: found.append(new_path(config, root))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 20
+    assert min(found).name.endswith("My-Model-s4")
+    with Run.create(found[0], config, {}):
+        pass
+    (tmp_path / "file").touch()
+    with pytest.raises(WorkbenchError, match="cannot be written"):
+        new_path(config, tmp_path / "file")
 
 
 @pytest.fixture

@@ -56,13 +56,18 @@ class Request:
 class Control:
     """Shared by one trainer and any number of views; every method may be called from any thread.
 
-    `later`: knobs that were turned, by the run's own record, in steps that will be run again, as `as_event` gives them,
-    in the order of their steps. Each holds from its step on, unless the knob is turned anew before; nothing is recorded
-    a second time.
+    `done`: steps that the run has behind it. `later`: knobs that were turned, by the run's own record, in steps that
+    will be run again, as `as_event` gives them, in the order of their steps. Each holds from its step on, unless the
+    knob is asked for anew before; nothing is recorded a second time.
     """
 
     def __init__(
-        self, config: Config, *, later: Iterable[Mapping[str, Any]] = (), clock: Callable[[], float] = time.monotonic
+        self,
+        config: Config,
+        *,
+        done: int = 0,
+        later: Iterable[Mapping[str, Any]] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._condition = threading.Condition(threading.RLock())
         self._clock = clock
@@ -77,8 +82,8 @@ class Control:
         self._pending: dict[str, int] = {}
         self._later = list(later)
         self._events: deque[Request] = deque(maxlen=KEPT_REQUESTS)
-        self._next_step = 1
-        self._progress: dict[str, Any] = {"phase": "not started", "step": 0}
+        self._next_step = done + 1
+        self._progress: dict[str, Any] = {"phase": "not started", "step": done}
         self._error: str | None = None
         self._begun: float | None = None
         self._waited = 0.0
@@ -172,7 +177,11 @@ class Control:
         if knob == "steps" and new < done:
             reason = f"steps={new} is not accepted: {done} steps are done, ask for at least {done}, or stop the run."
             return replace(asked, outcome="refused", reason=reason)
-        return replace(asked, new=new, outcome="unchanged" if new == old else "pending")
+        held_back = self._comes_later(knob)  # the value of now is asked for against one that a replay would bring
+        return replace(asked, new=new, outcome="pending" if new != old or held_back else "unchanged")
+
+    def _comes_later(self, knob: str) -> bool:
+        return any(event["knob"] == knob for event in self._later)
 
     def _expected(self) -> Config:
         """The settings once the pending requests are applied."""
@@ -238,7 +247,7 @@ class Control:
         expected = self._expected()
         for knob, number in sorted(self._pending.items(), key=lambda item: item[1]):
             old = getattr(self._config, knob)
-            if self._requests[number].new == old:
+            if self._requests[number].new == old and not self._comes_later(knob):
                 self._settle(number, "unchanged", "set back before it was applied", old=old)
             else:
                 self._settle(number, "applied", old=old)

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import sqlite3
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -60,13 +61,8 @@ def refuse_network(path: Path, mounts: str | None = None) -> None:
 def writing(path: Path, error: Exception) -> WorkbenchError:
     """The sentence for an error while writing in a run folder."""
     number = error.errno if isinstance(error, OSError) else None
-    text = str(error).lower()
-    if (
-        number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        or "full" in text
-        or "disk i/o" in text
-        or "no space" in text
-    ):
+    text = str(error).lower() if isinstance(error, sqlite3.Error) else ""  # that of an OSError names files
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "full" in text or "disk i/o" in text:
         there = os.path.exists(path / "config.json")  # written last, when a run is created
         again = (
             f"run `workbench resume {shlex.quote(str(path))}`; what was recorded before is kept"

@@ -9,6 +9,7 @@ executions stored since the last step some may be missing, and are run again.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -44,11 +45,20 @@ KEPT_CHECKPOINTS = 2
 
 
 def new_path(config: Config, root: Path = ROOT / "runs") -> Path:
-    """A path for a new run below `root` that does not exist yet: time, policy, seed."""
+    """A new folder for a run below `root`, named by time, policy, seed; made here, so that nobody else chooses it."""
     policy = re.sub(r"[^\w.-]+", "-", Path(config.policy).stem) or "policy"
     stem = f"{datetime.now():%Y%m%d-%H%M%S}-{policy}-s{config.seed}"
-    candidates = (root / (stem if n == 0 else f"{stem}-{n}") for n in range(1000))
-    return next(path for path in candidates if not path.exists())
+    refuse_network(root.absolute())
+    for n in itertools.count():
+        path = root / (stem if n == 0 else f"{stem}-{n}")
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            path.mkdir()
+            break
+        except OSError as error:
+            if not os.path.lexists(path):
+                raise writing(path, error) from None
+    return path
 
 
 class Run:

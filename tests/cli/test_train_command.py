@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import pty
 import signal
@@ -16,60 +17,45 @@ from pathlib import Path
 
 import pytest
 
+from workbench.cli import train
 from workbench.config import make_config
 from workbench.run import Run
 from workbench.views.progress import resume_command
 
 LOOP = """
-import sys, threading, time
+import sys, time, types
 from workbench.cli import train
-from workbench.cli.main import run_command
 from workbench.config import make_config
-from workbench.control import Control, StopRequested
 from workbench.run import Run
 
-train.finish = lambda path, summary: train.print_json(summary)
-train.GRACE_S = {grace}
 train.EVERY_S = {every}
+train.GRACE_S = {grace}
+train.finish = lambda path, summary: train.print_json(summary)
 
 class Summary:
     def as_dict(self):
         return {{"run": "x", "steps": {steps}}}
 
-class Training:
-    summary = error = None
+def train_in(run, control):
+    try:
+        for step in range(1, {steps} + 1):
+            control.boundary(step)
+            time.sleep({seconds})
+            {body}
+            run.commit(step, metrics={{"m": step, "seconds": {told}}})
+            run.save_checkpoint(step, lambda folder: (folder / "w").write_text("w"))
+            control.report(phase="training", step=step, reward=0.5, valid_action_rate=0.25, eta_s=60)
+        return Summary()
+    finally:
+        run.close()
 
-    def __init__(self):
-        self.run = Run.create(sys.argv[1], make_config(steps={steps}), {{}})
-        self.control = Control(self.run.config)
-        self.thread = threading.Thread(target=self.work, daemon=True)
+trainer = types.ModuleType("workbench.learning.trainer")  # the real one takes seconds to import
+trainer.Summary, trainer.train_in = Summary, train_in
+trainer.create_run = lambda config, path: Run.create(path, config, {{}})
+sys.modules[trainer.__name__] = trainer
+from workbench.learning.runner import new_training
 
-    def start(self):
-        self.thread.start()
-
-    @property
-    def done(self):
-        return self.thread.ident is not None and not self.thread.is_alive()
-
-    def work(self):
-        try:
-            for step in range(1, {steps} + 1):
-                self.control.boundary(step)
-                time.sleep({seconds})
-                {body}
-                self.run.commit(step, metrics={{"m": step}})
-                self.run.save_checkpoint(step, lambda folder: (folder / "w").write_text("w"))
-                self.control.report(phase="training", step=step, reward=0.5, valid_action_rate=0.25, eta_s=60)
-            self.summary = Summary()
-        except StopRequested:
-            self.control.finished(stopped=True)
-        except BaseException as error:
-            self.error = error
-        finally:
-            self.run.close()
-
-status = train.follow(Training(), fresh=True)
-sys.exit(status)
+sys.exit(train.follow(new_training(make_config(steps={steps}), sys.argv[1])))
 """
 
 
@@ -80,10 +66,11 @@ def start(
     seconds: float = 0.05,
     grace: float = 20.0,
     every: float = 5.0,
+    told: float = 0.05,
     body: str = "pass",
     stderr: int = subprocess.PIPE,
 ) -> subprocess.Popen[str]:
-    code = textwrap.dedent(LOOP).format(steps=steps, seconds=seconds, grace=grace, every=every, body=body)
+    code = textwrap.dedent(LOOP).format(steps=steps, seconds=seconds, grace=grace, every=every, told=told, body=body)
     return subprocess.Popen(
         [sys.executable, "-c", code, str(path)],
         stdout=subprocess.PIPE,
@@ -125,19 +112,65 @@ def test_a_signal_stops_after_the_step_and_names_the_command(tmp_path: Path, num
         assert latest[0] == run.last_step() >= 2
 
 
-@pytest.mark.parametrize(("grace", "signals"), [(0.3, 1), (20.0, 2)])
-def test_a_step_that_takes_long_is_dropped(tmp_path: Path, grace: float, signals: int) -> None:
+@pytest.mark.parametrize(("grace", "signals"), [(0.3, [signal.SIGTERM]), (20.0, [signal.SIGINT, signal.SIGINT])])
+def test_a_step_that_takes_long_is_left(tmp_path: Path, grace: float, signals: list[signal.Signals]) -> None:
     path = tmp_path / "run"
     process = start(path, grace=grace, body="step > 2 and time.sleep(60)")
     wait_for_step(path, 2)
-    for _ in range(signals):
+    for number in signals:
         time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
     _, err = process.communicate(timeout=20)
-    assert process.returncode == 130, err
-    assert f"the step in flight is dropped; go on with: {resume_command(path)}" in err
+    assert process.returncode == 128 + signals[0], err
+    assert "again: at once" in err
+    assert "stopped at once, what came after the last checkpoint is run again" in err
+    assert f"go on with: {resume_command(path)}" in err
     with Run.open(path) as run:
         assert run.last_step() == 2
+
+
+def test_one_interrupt_loses_nothing_however_long_the_step_takes(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    process = start(path, grace=0.1, told=75, body="step > 2 and time.sleep(1.5)")
+    wait_for_step(path, 2)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert "stopping after the step in flight (the last one took 1 min 15 s); again: at once" in err
+    with Run.open(path) as run:
+        latest = run.latest_checkpoint()
+        assert latest is not None
+        assert latest[0] == run.last_step() == 3
+
+
+def test_the_grace_after_a_sigterm_is_that_of_three_steps() -> None:
+    assert train._grace_s(signal.SIGTERM, 60) == 180
+    assert train._grace_s(signal.SIGTERM, 1) == train.GRACE_S
+    assert train._grace_s(signal.SIGINT, 1) == math.inf
+
+
+def test_a_report_that_cannot_be_written_does_not_hide_the_summary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Run.create(tmp_path / "run", make_config(), {}) as run:
+        (run.path / "report.html").mkdir()
+        train.finish(run.path, {"run": str(run.path), "report": str(run.path / "report.html"), "steps": 3})
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"run": str(run.path), "report": None, "steps": 3}
+    assert f"workbench report {run.path} --out FILE.html" in err
+
+
+def test_a_longer_schedule_is_told(tmp_path: Path) -> None:
+    config = make_config(steps=40, rho_end=2.0)
+    with Run.create(tmp_path / "run", config, {}) as run:
+        assert train.schedule_note(run, make_config(steps=80)) == ""
+        run.commit(40, metrics={"learning_rate_base": 1e-3, "learning_rate": 1e-4, "rho": 2.0})
+        run.save_checkpoint(40, lambda folder: (folder / "w").write_text("w"))
+        assert train.schedule_note(run, config) == "", "no step is left"
+        assert train.schedule_note(run, make_config(steps=80, rho_end=2.0)) == (
+            "with 80 steps the learning rate of step 41 is 0.000978 and rho 1.71 (in step 40 they were 0.0001 and 2)"
+        )
 
 
 def test_an_error_in_the_thread_is_raised_and_the_run_is_kept(tmp_path: Path) -> None:

@@ -92,6 +92,32 @@ def test_a_knob_turned_anew_takes_the_place_of_what_came_later(life: Life) -> No
     assert config_at(life.run).tau == 1
 
 
+def test_a_knob_that_a_replay_would_turn_can_be_held_back(life: Life) -> None:
+    life.control.request("tau", 3)
+    life.step()
+    life.step()
+    life = life.crash()
+    assert life.control.request("tau", 5).outcome == "pending", "as it is now, and so it shall stay"
+    for _ in range(4):
+        life.step()
+    assert life.taus == [5, 5, 5, 5]
+    assert life.knobs() == [[2, "tau", 5, 5, "applied"]]
+    life = life.crash()
+    for _ in range(4):
+        life.step()
+    assert life.taus == [5, 5, 5, 5]
+    assert life.control.request("tau", 5).outcome == "unchanged"
+
+
+def test_after_a_resume_the_steps_done_are_done(life: Life) -> None:
+    life.step(checkpoint=True)
+    life = life.crash()
+    assert life.control.progress()["step"] == 3
+    request = life.control.request("steps", 2)
+    assert request.outcome == "refused"
+    assert "3 steps are done" in request.reason
+
+
 def test_a_length_set_on_resume_is_kept_from_the_start(life: Life) -> None:
     life = life.crash(80)  # and comes to no step
     life = life.crash()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -11,12 +12,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from workbench.cli.notebook import find, run, shorten, typed_parameters
+from workbench.cli.notebook import _Call, find, run, shorten, typed_parameters
 from workbench.config import ROOT
 from workbench.types import WorkbenchError
 
@@ -52,6 +54,18 @@ def test_parameters_arrive_typed_and_output_is_passed_on(book: Path, tmp_path: P
     assert target == tmp_path / "out" / "book.ipynb"
     assert "steps=7 rate=2.0 name=5 fast=True" in outputs(target)
     assert "steps=7 rate=2.0" in terminal.getvalue()
+
+
+def test_half_a_notebook_does_not_hide_the_error_that_left_it(
+    book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(call: Any) -> None:
+        call.target.write_text('{"cells": [')
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_Call, "execute", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(str(book), {}, tmp_path / "out", terminal=io.StringIO())
 
 
 def test_preset_fills_only_what_was_not_given(book: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import time
 import weakref
 from typing import Any
@@ -51,14 +52,26 @@ def dashboard(run: Run, messages: Any) -> Any:
 def test_the_clock_takes_in_new_steps_and_nothing_twice(dashboard: Dashboard, run: Run) -> None:
     assert list(dashboard.figure.data[0].x) == [1, 2, 3]
     dashboard._thread.start()
-    run.commit(4, metrics={"reward_mean": 0.9, "learning_rate": 2e-4})
+    run.commit(4, metrics={"reward_mean": 0.9, "learning_rate_base": 2e-4, "learning_rate": 1e-4})
     deadline = time.monotonic() + 10
     rate = dashboard.panel.knobs["learning_rate"]
     while (len(dashboard.figure.data[0].x) < 4 or rate.value < 1.5e-4) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert list(dashboard.figure.data[0].x) == [1, 2, 3, 4]
     assert list(dashboard.metrics["step"]) == [1, 2, 3, 4]
-    assert rate.value == pytest.approx(2e-4)
+    assert rate.value == pytest.approx(2e-4), "the base, which is what the knob sets"
+    assert "0.0001 in the last step" in dashboard.panel.outcomes["learning_rate"].value
+    again = Dashboard(run, Control(run.config))
+    assert again.panel.knobs["learning_rate"].value == pytest.approx(2e-4), "from its start on"
+    again.close()
+
+
+def test_a_run_that_failed_at_once_and_was_removed_is_no_second_error(dashboard: Dashboard, run: Run) -> None:
+    run.close()
+    shutil.rmtree(run.path)
+    dashboard.panel.control.finished(error="no such policy")
+    dashboard.tick()
+    assert "no such policy" in dashboard.panel.status.value
 
 
 def test_steps_taken_back_by_a_resume_disappear(dashboard: Dashboard, run: Run) -> None:

@@ -3,13 +3,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import ipywidgets as widgets
 import pytest
 
 from workbench.config import Config, knobs
 from workbench.control import Control, StopRequested
 from workbench.run import Run
 from workbench.types import WorkbenchError
+from workbench.views.live import close_all
 from workbench.views.panel import SLIDERS, Panel
 
 
@@ -162,12 +162,30 @@ def test_status_line(panel: Panel) -> None:
 
 
 def test_an_open_learning_rate_shows_the_trainers_choice(panel: Panel) -> None:
-    panel.show_learning_rate(3e-5)
+    panel.show_learning_rate(3e-5, 3e-5)
     assert panel.knobs["learning_rate"].value == pytest.approx(3e-5)
+    assert "decay" not in outcome(panel, "learning_rate")
     assert not panel.control.record()
+    panel.ask("tau", 9)
+    panel.show_learning_rate(4e-5, 1e-5)
+    assert panel.knobs["learning_rate"].value == pytest.approx(4e-5)
     panel.knobs["learning_rate"].value = 1e-3
-    panel.show_learning_rate(3e-5)
+    panel.show_learning_rate(4e-5, 1e-5)
     assert panel.knobs["learning_rate"].value == pytest.approx(1e-3)
+
+
+def test_the_learning_rate_is_set_and_shown_before_its_decay(run: Run) -> None:
+    """One notch up from what the slider shows raises the rate, however far it has decayed."""
+    panel = Panel(run, Control(Config(learning_rate=1e-3)))
+    panel.show_learning_rate(1e-3, 1e-4)
+    slider = panel.knobs["learning_rate"]
+    assert slider.value == pytest.approx(1e-3)
+    assert "now 0.001 · 0.0001 in the last step, after decay" in outcome(panel, "learning_rate")
+    slider.value *= 10**0.05
+    (request,) = panel.control.pending()
+    assert request.new > 1e-3
+    panel.attach(run, Control(Config(learning_rate=1e-3)))
+    assert "decay" not in outcome(panel, "learning_rate"), "another run has not said yet"
 
 
 def test_a_quiet_panel_sends_nothing(run: Run, messages: Any) -> None:
@@ -180,6 +198,13 @@ def test_a_quiet_panel_sends_nothing(run: Run, messages: Any) -> None:
     assert len(messages.sent) == before
 
 
-def test_widgets_close(panel: Panel) -> None:
-    assert isinstance(panel.widget, widgets.VBox)
-    panel.widget.close()
+def test_a_panel_that_was_closed_may_still_be_refreshed(run: Run, messages: Any) -> None:
+    """The dashboard's clock may be in the middle of its tick."""
+    panel = Panel(run, Control(Config()))
+    assert all(widget.comm is not None for widget in panel.knobs.values())
+    close_all(panel.widget)
+    before = len(messages.sent)
+    assert all(widget.comm is None for widget in (*panel.knobs.values(), *panel.buttons.values(), panel.status))
+    panel.control.request("tau", 9)
+    panel.refresh()
+    assert len(messages.sent) == before

@@ -108,7 +108,7 @@ def test_scripts_and_streams_are_read_of_what_is_shown_only(full_run: Run, monke
     page = render(full_run)
     assert "SyntaxError" in page
     (everything,) = [more for step, more in asked if step is None]
-    assert not {"code", "stdout", "stderr"} & set(everything["columns"])
+    assert not {"text", "code", "reason", "stdout", "stderr"} & set(everything["columns"])
 
 
 def test_command_writes_whole_files_and_says_why_not(full_run: Run, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from workbench.config import Config
 from workbench.control import Control
+from workbench.learning.resuming import open_training
 from workbench.run import Run
 from workbench.types import WorkbenchError
 from workbench.views.panel import Panel
@@ -42,21 +43,19 @@ def test_a_run_that_somebody_writes_is_left_alone(tmp_path: Path) -> None:
     with Run.open(left):
         path, note = choose_run(CONFIG, "", resume=True, root=tmp_path)
     assert path != left
-    assert note.startswith("New run")
+    assert note == ""
 
 
 @pytest.mark.parametrize(("run_dir", "resume"), [("", False), ("new", True), ("new", False)])
 def test_otherwise_a_new_folder(tmp_path: Path, run_dir: str, resume: bool) -> None:
     make(tmp_path / "left")
-    path, _ = choose_run(CONFIG, run_dir, resume=resume, root=tmp_path)
-    assert path.parent == tmp_path
-    assert not path.exists()
+    assert choose_run(CONFIG, run_dir, resume=resume, root=tmp_path) == (None, "")
 
 
 def test_a_damaged_run_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "config.json").write_text("{")
-    assert choose_run(CONFIG, "", resume=True, root=tmp_path)[1].startswith("New run")
+    assert choose_run(CONFIG, "", resume=True, root=tmp_path)[0] is None
 
 
 def test_a_named_run_must_have_the_same_fixed_settings(tmp_path: Path) -> None:
@@ -74,6 +73,36 @@ def test_live_settings_that_differ_are_asked_for(tmp_path: Path) -> None:
     assert {request.knob: request.new for request in requests} == {"steps": 9, "temperature": 1.2}
     assert all(request.outcome == "pending" and request.source == "notebook" for request in requests)
     assert not ask_changes(run, control, CONFIG)
+
+
+def event(knob: str, new: Any, source: str, outcome: str = "applied") -> dict[str, Any]:
+    return {"at": 0.0, "knob": knob, "old": None, "new": new, "source": source, "outcome": outcome, "reason": ""}
+
+
+@pytest.mark.parametrize("outcome", ["applied", "unchanged", "superseded"])
+def test_what_a_cell_has_asked_for_is_not_asked_again(tmp_path: Path, outcome: str) -> None:
+    """The kernel is restarted and all cells run: what was turned in the panel after the edit stays as it was left."""
+    path = make(tmp_path / "mine")
+    with Run.open(path) as run:
+        run.record_knobs(3, [event("temperature", 1.2, "notebook", outcome), event("tau", 0, "notebook", "refused")])
+        run.record_knobs(4, [event("temperature", 0.8, "panel"), event("epsilon", 0.5, "panel")])
+    run, control = open_training(path)
+    assert not ask_changes(run, control, Config(steps=5, temperature=1.2))
+    assert [(r.knob, r.new) for r in ask_changes(run, control, Config(steps=5, temperature=1.0))] == [
+        ("temperature", 1.0)
+    ]
+    assert [(r.knob, r.new) for r in ask_changes(run, control, Config(steps=5, temperature=1.2, tau=0))] == [("tau", 0)]
+    run.close()
+
+
+def test_an_edit_that_a_replay_will_turn_waits_for_its_step(tmp_path: Path) -> None:
+    path = make(tmp_path / "mine")
+    with Run.open(path) as run:
+        run.record_knobs(3, [event("temperature", 1.2, "notebook")])
+    run, control = open_training(path)  # no checkpoint: from step 1 again
+    assert not ask_changes(run, control, Config(steps=5, temperature=1.2))
+    assert [control.boundary(step).temperature for step in (1, 2, 3)] == [1.0, 1.0, 1.2]
+    run.close()
 
 
 @pytest.fixture

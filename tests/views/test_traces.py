@@ -3,7 +3,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from workbench.views.traces import LIMIT, readable, rollouts_html, spread, turn_line
+from workbench.views.traces import LIMIT, readable, rollouts_html, sample, spread, turn_line
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,26 @@ def test_spread_covers_the_range_without_doubles(turns: pd.DataFrame) -> None:
     assert chosen["reward"].iloc[-1] == turns["reward"].max()
     assert not chosen.duplicated(["task", "text"]).any()
     assert len(spread(turns.head(2), 6)) == 2
+
+
+def test_samples_of_a_long_run_are_distinct_and_few_steps_are_read(turns: pd.DataFrame) -> None:
+    asked: list[int] = []
+
+    class Long:
+        def turns(self, step: int) -> pd.DataFrame:
+            asked.append(step)
+            return of_step[of_step["step"] == step]
+
+    many = pd.concat([turns.assign(step=turns["step"] + 20 * n) for n in range(20)])
+    of_step = many.assign(position=0, member=many.groupby("step").cumcount())
+    chosen = sample(Long(), of_step[["step", "position", "member", "reward"]], 6)
+    assert len(chosen) == 6
+    assert chosen["reward"].is_monotonic_increasing
+    assert chosen["reward"].iloc[0] == turns["reward"].min()
+    assert chosen["reward"].iloc[-1] == turns["reward"].max()
+    assert not chosen.duplicated(["task", "text"]).any()
+    assert len(asked) == len(set(asked)) <= 24
+    assert sample(Long(), of_step.iloc[:0], 6).empty
 
 
 def test_rollouts_are_escaped(turns: pd.DataFrame) -> None:

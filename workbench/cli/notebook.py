@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -55,8 +55,11 @@ def run(name_or_path: str, parameters: Mapping[str, str], out: Path, *, terminal
     call = _Call(source, target, values, terminal)
     try:
         call.execute()
-    finally:
-        tidy(target)
+    except BaseException:
+        with suppress(Exception):  # a full disk, say, leaves half a notebook, and its error is the one to tell
+            tidy(target)
+        raise
+    tidy(target)
     return target
 
 

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import os
-import shutil
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.common import print_json
 from workbench.config import Config
-from workbench.views.progress import EVERY_S, ProgressLog, progress_line, resume_command
+from workbench.types import WorkbenchError
+from workbench.views.progress import EVERY_S, ProgressLog, duration, own_command, progress_line, resume_command
 
 if TYPE_CHECKING:
     from workbench.learning.runner import Training
+    from workbench.run import Run
 
 GRACE_S = 20.0
-"""Seconds that the step in flight has to end after a signal; then it is dropped, to be run again on resume."""
+"""Least seconds that the step in flight has to end after SIGTERM, whose sender waits for no keyboard."""
 
 
 def train(config: Config, run_path: Path | None) -> int:
     """Train in a new run folder; returns the exit status."""
     say("loading the trainer")
-    from workbench.control import Control
-    from workbench.learning.runner import Training
-    from workbench.learning.trainer import create_run
-    from workbench.run import new_path
+    from workbench.learning.runner import new_training
 
-    path = run_path or new_path(config)
-    existed = path.exists()
-    run = create_run(config, path)
-    say(f"run {run.path}")
-    return follow(Training(run, Control(config)), fresh=True, keep_folder=existed)
+    training = new_training(config, run_path)
+    say(f"run {training.run.path}")
+    return follow(training)
 
 
 def resume(run_path: Path, steps: int | None) -> int:
@@ -47,15 +45,35 @@ def resume(run_path: Path, steps: int | None) -> int:
     from workbench.learning.runner import Training
 
     say(f"run {run.path}, from step {checkpoint_step(run)} of {control.config.steps}")
+    if steps is not None and (note := schedule_note(run, control.config)):
+        say(note)
     return follow(Training(run, control))
 
 
-def follow(training: Training, *, fresh: bool = False, keep_folder: bool = False) -> int:
+def schedule_note(run: Run, config: Config) -> str:
+    """What another length makes of the learning rate and of ρ, whose courses are shares of it; "" where no step is."""
+    from workbench.learning.resuming import checkpoint_step
+    from workbench.learning.strategies import focus
+    from workbench.learning.update import decay
+
+    done = checkpoint_step(run)
+    rows = run.metrics(since=done)
+    if not 0 < done < config.steps or not {"learning_rate_base", "rho"} <= set(rows):
+        return ""
+    last = rows.iloc[0]
+    rate = (config.learning_rate or last["learning_rate_base"]) * decay(done + 1, config)
+    rho = focus(done + 1, config.steps, config)
+    return (
+        f"with {config.steps} steps the learning rate of step {done + 1} is {rate:.3g} and rho {rho:.3g} "
+        f"(in step {done} they were {last['learning_rate']:.3g} and {last['rho']:.3g})"
+    )
+
+
+def follow(training: Training) -> int:
     """Start a training, show where it is, and see it to its end. Returns the exit status: 0, or 128 + signal.
 
-    At the first SIGINT or SIGTERM the run stops after the step in flight; at the second, or after 20 s, at once. The
-    training's own error is raised here; a `fresh` run that came to no step is removed then (with `keep_folder` only
-    what is in its folder).
+    At the first SIGINT or SIGTERM the run stops after the step in flight, however long that takes after a SIGINT, and
+    at most `_grace_s` after a SIGTERM; at the second signal at once. The training's own error is raised here.
     """
     command = resume_command(training.run.path)
     with caught_signals() as caught:
@@ -63,12 +81,10 @@ def follow(training: Training, *, fresh: bool = False, keep_folder: bool = False
             training.start()
             ended = _see_to_its_end(training, caught, show, command)
         if not ended:
-            say(f"stopped, the step in flight is dropped; go on with: {command}")
+            say(f"stopped at once, what came after the last checkpoint is run again; go on with: {command}")
             os._exit(128 + caught[0])  # the trainer's thread cannot be interrupted; all that counts is on the disk
     if training.error is not None:
-        if fresh and not training.run.last_step() and not training.run.latest_checkpoint():
-            _remove(training.run.path, itself=not keep_folder)  # its name is free for the next try
-        else:
+        if not training.removed:
             say(f"the run is kept; once the cause is mended, go on with: {command}")
         raise training.error
     if training.summary is None:
@@ -79,14 +95,16 @@ def follow(training: Training, *, fresh: bool = False, keep_folder: bool = False
 
 
 def _see_to_its_end(training: Training, caught: Sequence[int], show: Callable[..., None], command: str) -> bool:
-    """Whether the training ended by itself or at the first signal, and not by the patience with the step in flight."""
+    """Whether the training ended by itself or after the first signal, and not by a second one or the end of a grace."""
     deadline = None
     while not training.done:
         time.sleep(0.1)
         if caught and deadline is None:
             training.control.stop()
-            deadline = time.monotonic() + GRACE_S
-            say(f"stopping after the step in flight (again: at once); go on with: {command}")
+            last_s = _last_step_s(training.run)
+            deadline = time.monotonic() + _grace_s(caught[0], last_s)
+            took = f" (the last one took {duration(last_s)})" if last_s >= 1 else ""
+            say(f"stopping after the step in flight{took}; again: at once, and it is lost; go on with: {command}")
         if deadline is not None and (len(caught) > 1 or time.monotonic() > deadline):
             return False
         show(training.control.progress())
@@ -94,23 +112,26 @@ def _see_to_its_end(training: Training, caught: Sequence[int], show: Callable[..
     return True
 
 
-def _remove(folder: Path, *, itself: bool) -> None:
-    """Remove what is in a folder, and `itself`. What cannot be removed stays: another error is about to be told."""
-    with suppress(OSError):
-        for part in folder.iterdir():
-            if part.is_dir() and not part.is_symlink():
-                shutil.rmtree(part)
-            else:
-                part.unlink()
-        if itself:
-            folder.rmdir()
+def _grace_s(number: int, last_s: float) -> float:
+    """Seconds that the step in flight has to end after signal `number`: whoever pressed Ctrl-C can press it again."""
+    return math.inf if number == signal.SIGINT else max(GRACE_S, 3 * last_s)
+
+
+def _last_step_s(run: Run) -> float:
+    """Seconds that the last recorded step took; 0 before the first."""
+    rows = run.metrics(since=run.last_step())
+    return float(rows["seconds"].iloc[-1]) if "seconds" in rows else 0.0
 
 
 def finish(run_path: Path, summary: Mapping[str, Any]) -> None:
-    """Write the report, and the summary as one line of JSON."""
+    """Write the report, and the summary as one line of JSON; without a report where none can be written."""
     from workbench.cli.report import report
 
-    say(f"report {report(run_path)}")
+    try:
+        say(f"report {report(run_path)}")
+    except WorkbenchError as error:
+        say(f"{error} Elsewhere: {own_command()} report {shlex.quote(str(run_path))} --out FILE.html")
+        summary = {**summary, "report": None}
     print_json(summary)
 
 

@@ -32,7 +32,8 @@ def open_training(path: Path, steps: int | None = None, *, asked: Config | None 
         if steps is not None:
             _set_steps(run, steps)
         done = checkpoint_step(run)
-        return run, Control(config_at(run), later=[event for event in _applied(run) if event["step"] > done + 1])
+        later = [event for event in _applied(run) if event["step"] > done + 1]
+        return run, Control(config_at(run), done=done, later=later)
     except BaseException:
         run.close()
         raise

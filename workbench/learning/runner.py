@@ -1,15 +1,18 @@
 """The training thread of this process: one at a time, owned here and not by a notebook cell.
 
 `start` returns at once with a `Training`; running the same cell again returns the same one, so a second run of a cell
-never starts a second run. Nothing is printed from the thread: views read `Training.control` and `Training.run`.
+never starts a second run. Nothing is printed from the thread: views read `Training.control` and `Training.run`. A
+script that ends while a training goes on is not cut off: the step in flight is finished and saved first.
 """
 
 from __future__ import annotations
 
-import atexit
+import shutil
 import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from workbench.config import Config
 from workbench.control import Control, StopRequested
@@ -22,16 +25,26 @@ _current: Training | None = None
 _lock = threading.Lock()
 
 
-class Training:
-    """A run going on in its own thread."""
+Origin = Literal["made", "given", "resumed"]
+"""Of a run's folder: made for the run, given as an empty one, or with a run in it already."""
 
-    def __init__(self, run: Run, control: Control) -> None:
-        self.run, self.control = run, control
+
+class Training:
+    """A run going on in its own thread.
+
+    A run that fails before its first step, and did not begin earlier, is removed, so that its name is free for the next
+    try: its folder where it was `made` for it, else what is in it.
+    """
+
+    def __init__(self, run: Run, control: Control, origin: Origin = "resumed") -> None:
+        self.run, self.control, self.origin = run, control, origin
+        self.removed = False
         self.summary: Summary | None = None
         self.error: BaseException | None = None
         self.traceback = ""
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"training {run.path.name}", daemon=True)
+        # Not a daemon: a process that ends waits for it, and `_stop_with_the_process` keeps that wait to one step.
+        self._thread = threading.Thread(target=self._work, name=f"training {run.path.name}", daemon=False)
 
     def _work(self) -> None:
         try:
@@ -42,12 +55,28 @@ class Training:
         except BaseException as error:  # the thread's end: kept for `wait`, which raises it in the caller
             self.error, self.traceback = error, traceback.format_exc()
             _forget_locals(error)
+            self._clear_away()
             self.control.finished(error=str(error) or type(error).__name__)
         finally:
             self._done.set()
 
+    def _clear_away(self) -> None:
+        """What cannot be removed stays: another error is about to be told."""
+        with suppress(OSError, WorkbenchError):
+            if self.origin != "resumed" and not self.run.last_step() and not self.run.latest_checkpoint():
+                self.removed = True
+                _remove(self.run.path, itself=self.origin == "made")
+
+    def _stop_with_the_process(self) -> None:
+        main = threading.main_thread()
+        while main.is_alive() and not self.done:
+            main.join(0.5)
+        if not self.done:
+            self.control.stop()
+
     def start(self) -> None:
         self._thread.start()
+        threading.Thread(target=self._stop_with_the_process, name="end of the process", daemon=True).start()
 
     @property
     def done(self) -> bool:
@@ -90,14 +119,18 @@ def start(config: Config, run_path: Path | None = None) -> Training:
             raise WorkbenchError(
                 f"A run is going on in '{_current.run.path}': stop it before starting another in '{run_path}'."
             )
-        if run_path and (Path(run_path) / "run.sqlite").exists():
-            run, control = open_training(Path(run_path), asked=config)
+        if run_path and (Path(run_path) / "config.json").exists():
+            _current = Training(*open_training(Path(run_path), asked=config))
         else:
-            run = create_run(config, run_path)
-            control = Control(config)
-        _current = Training(run, control)
+            _current = new_training(config, run_path)
         _current.start()
         return _current
+
+
+def new_training(config: Config, run_path: Path | None = None) -> Training:
+    """A training in a new run folder (None: of a name that is free), not yet started."""
+    origin: Origin = "given" if run_path and Path(run_path).exists() else "made"
+    return Training(create_run(config, run_path), Control(config), origin)
 
 
 def _forget_locals(error: BaseException | None) -> None:
@@ -107,8 +140,12 @@ def _forget_locals(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-@atexit.register
-def _stop_at_exit() -> None:
-    if _current and not _current.done:
-        _current.control.stop()
-        _current._done.wait(30)
+def _remove(folder: Path, *, itself: bool) -> None:
+    """Remove what is in a folder, and `itself`. Raises OSError where something cannot be removed."""
+    for part in folder.iterdir():
+        if part.is_dir() and not part.is_symlink():
+            shutil.rmtree(part)
+        else:
+            part.unlink()
+    if itself:
+        folder.rmdir()

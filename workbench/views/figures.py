@@ -133,7 +133,7 @@ _Panel = tuple[str, str, list[float] | None, tuple[tuple[str, str], ...]]
 _HEALTH: tuple[_Panel, ...] = (
     ("Loss", "loss", None, (("loss", "loss"),)),
     ("Gradient", "L2 norm before clipping", None, (("grad_norm", "gradient norm"),)),
-    ("Distribution", "nats per token", None, (("entropy", "entropy"), ("kl_old", "KL to the sampler"))),
+    ("Distribution", "nats per token", None, (("entropy", "entropy"), ("kl_old", "KL to the old policy"))),
     (
         "Clipping and flat groups",
         "share (0 to 1)",

@@ -73,6 +73,7 @@ class Dashboard:
         self._closed = threading.Event()
         self._tick_s = tick_s
         self._thread = threading.Thread(target=self._work, name="dashboard", daemon=True)
+        self._show_learning_rate()
 
     def show(self) -> None:
         """Display the three parts below the running cell and start the clock."""
@@ -85,7 +86,7 @@ class Dashboard:
         """Stop the clock and take the widgets away; the run goes on."""
         self._closed.set()
         for widget in (self.panel.widget, self.figure, self.rollouts.widget):
-            _close(widget)
+            close_all(widget)
 
     def tick(self) -> None:
         """Bring all parts up to date once."""
@@ -93,6 +94,8 @@ class Dashboard:
         if run is not self.rollouts.run:
             self.rollouts.run = run
         self.panel.refresh()
+        if not (run.path / "config.json").exists():
+            return  # it failed before its first step and was removed; the panel says why
         seen = int(self.metrics["step"].max()) if len(self.metrics) else 0
         newest = run.last_step()
         if newest == seen:
@@ -101,8 +104,12 @@ class Dashboard:
         self.metrics = pd.concat([self.metrics, new], ignore_index=True) if newest > seen and seen else new
         self.figure.push(*figures.dashboard_data(self.metrics))
         self.rollouts.refresh(newest)
-        if "learning_rate" in self.metrics and len(self.metrics):
-            self.panel.show_learning_rate(float(self.metrics["learning_rate"].iloc[-1]))
+        self._show_learning_rate()
+
+    def _show_learning_rate(self) -> None:
+        if len(self.metrics) and {"learning_rate_base", "learning_rate"} <= set(self.metrics):
+            base, in_force = (float(self.metrics[name].iloc[-1]) for name in ("learning_rate_base", "learning_rate"))
+            self.panel.show_learning_rate(base, in_force)
 
     def _work(self) -> None:
         while not self._closed.wait(self._tick_s):
@@ -113,10 +120,10 @@ class Dashboard:
                     self.panel.report(f"The view could not be refreshed: {error}")
 
 
-def _close(widget: widgets.Widget) -> None:
+def close_all(widget: widgets.Widget) -> None:
     """Close a widget and all that is in it: a container that is closed leaves children, layouts and styles open."""
     inside = (*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None))
     widget.close()
     for part in inside:
         if isinstance(part, widgets.Widget):
-            _close(part)
+            close_all(part)

@@ -61,6 +61,7 @@ class Panel:
         self._lock = threading.RLock()
         self._quiet = False
         self._message = ""
+        self._rates: tuple[float, float] | None = None
         self.buttons = {name: self._button(name, label, icon, hint) for name, label, icon, hint in _BUTTONS}
         self.knobs: dict[str, widgets.Widget] = {}
         self.outcomes: dict[str, widgets.HTML] = {}
@@ -78,7 +79,7 @@ class Panel:
     def attach(self, run: Run, control: Control) -> None:
         """Show and control another run, or the same one started again."""
         with self._lock:
-            self.run, self.control, self._message = run, control, ""
+            self.run, self.control, self._message, self._rates = run, control, "", None
         self.refresh()
 
     # --- what the user does
@@ -135,14 +136,20 @@ class Panel:
             waiting = {request.knob: request.new for request in self.control.pending()}
             for knob, widget in self.knobs.items():
                 value = waiting.get(knob, getattr(self.control.config, knob))
+                note = ""
+                if knob == "learning_rate" and self._rates:
+                    base, in_force = self._rates
+                    value = base if value is None else value
+                    note = f"{in_force:.3g} in the last step, after decay" if in_force != base else ""
                 self._put(knob, widget, value)
-                self._set(self.outcomes[knob], outcome_html(last.get(knob), value))
+                self._set(self.outcomes[knob], outcome_html(last.get(knob), value, note))
 
-    def show_learning_rate(self, value: float) -> None:
-        """Show the learning rate that the trainer chose where the configuration leaves it open."""
+    def show_learning_rate(self, base: float, in_force: float) -> None:
+        """The learning rate of the last step: the `base`, which the knob sets and the trainer chooses where the
+        configuration leaves it open, and what its decay made of it, told beside the knob."""
         with self._lock:
-            if self.control.config.learning_rate is None and not self.control.pending():
-                self._put("learning_rate", self.knobs["learning_rate"], value)
+            self._rates = base, in_force
+        self.refresh()
 
     def _status_html(self, progress: dict[str, Any], status: str) -> str:
         line = progress_line(progress, status)
@@ -189,8 +196,8 @@ class Panel:
         return widgets.HBox([widget, self.outcomes[name]])
 
 
-def outcome_html(request: KnobRequest | None, value: Any) -> str:
-    """What became of the last request for a knob, in a few words."""
+def outcome_html(request: KnobRequest | None, value: Any, note: str = "") -> str:
+    """What became of the last request for a knob, in a few words, and a note."""
     text = f"now {value:.4g}" if isinstance(value, float) else "" if value is None else f"now {value}"
     if request is not None:
         new = f"{request.new:.4g}" if isinstance(request.new, float) else request.new
@@ -199,6 +206,7 @@ def outcome_html(request: KnobRequest | None, value: Any) -> str:
             "applied": f"{new} applied at step {request.step}",
             "refused": f"refused: {request.reason}",
         }.get(request.outcome, text)
+    text = " · ".join(part for part in (text, note) if part)
     return f'<span class="wb-outcome" role="status">{readable(text)}</span>'
 
 

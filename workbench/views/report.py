@@ -22,11 +22,11 @@ from workbench.views import figures
 from workbench.views.display import folded, table_html
 from workbench.views.progress import duration
 from workbench.views.svg import to_svg
-from workbench.views.traces import readable, rollouts_html, spread
+from workbench.views.traces import readable, rollouts_html, sample
 
 SAMPLES = 12
-_OF_ALL_TURNS = "step position member task text verdict failure reward".split()
-"""What is read of every turn; scripts and streams only of those that are shown, for a long run has many."""
+_OF_ALL_TURNS = "step position member verdict failure reward".split()
+"""What is read of every turn; texts only of those that may be shown, for a long run has many."""
 
 _STYLE = """
 :root{color-scheme:light dark}
@@ -133,11 +133,8 @@ def _figures(metrics: pd.DataFrame, turns: pd.DataFrame) -> str:
 
 
 def _samples(run: Run, turns: pd.DataFrame) -> str:
-    places = spread(turns, SAMPLES)[["step", "position", "member"]]
-    of_steps = [run.turns(step) for step in dict.fromkeys(places["step"].tolist())]
-    shown = places.merge(pd.concat(of_steps), how="left") if of_steps else places
     note = "<p>Completions across the range of rewards, lowest first, as the policy wrote them.</p>"
-    return f"<h2>Sample rollouts</h2>{note}{rollouts_html(shown)}"
+    return f"<h2>Sample rollouts</h2>{note}{rollouts_html(sample(run, turns, SAMPLES))}"
 
 
 def _knobs(run: Run) -> str:

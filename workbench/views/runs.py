@@ -9,13 +9,15 @@ from workbench.config import ROOT, Config, knobs
 from workbench.control import Control, Request
 from workbench.folder import Lock
 from workbench.learning.resuming import fixed_differences
-from workbench.run import Run, new_path
+from workbench.run import Run
 from workbench.types import WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.learning.runner import Training
 
 NEW = "new"
+NOTEBOOK = "notebook"
+"""Source of the requests that come from a cell."""
 LOOKED_AT = 50
 """Newest folders below `runs/` among which an unfinished run is looked for."""
 _asked: dict[Path, Config] = {}
@@ -41,7 +43,7 @@ def begin(config: Config, run_dir: str = "", *, resume: bool) -> tuple[Training,
     training = start(config, path)
     ask_changes(training.run, training.control, config)
     _asked[training.run.path] = config
-    return training, note
+    return training, note or f"New run {training.run.path}."
 
 
 def go_on(training: Training) -> tuple[Run, Control]:
@@ -55,8 +57,8 @@ def go_on(training: Training) -> tuple[Run, Control]:
     return again.run, again.control
 
 
-def choose_run(config: Config, run_dir: str, *, resume: bool, root: Path = ROOT / "runs") -> tuple[Path, str]:
-    """(folder to train in, one sentence about it).
+def choose_run(config: Config, run_dir: str, *, resume: bool, root: Path = ROOT / "runs") -> tuple[Path | None, str]:
+    """(folder to train in, or None for a new one in `runs/`; one sentence about a run that is gone on with).
 
     `run_dir`: a folder, new or with a run to go on with; `new`; or empty: with `resume` the newest unfinished run
     below `root` with the same fixed settings, else a new one. Raises WorkbenchError when the run in `run_dir` has
@@ -65,7 +67,7 @@ def choose_run(config: Config, run_dir: str, *, resume: bool, root: Path = ROOT 
     if run_dir and run_dir != NEW:
         path = Path(run_dir).expanduser().absolute()
         if not (path / "config.json").exists():
-            return path, f"New run {path}."
+            return path, ""
         run = Run(path)
         if fixed := fixed_differences(run.config, config):
             raise WorkbenchError(
@@ -78,14 +80,19 @@ def choose_run(config: Config, run_dir: str, *, resume: bool, root: Path = ROOT 
             f"Going on with the unfinished run {found.path}, {found.last_step()} steps done. "
             'For a new one set run_dir = "new".'
         )
-    path = new_path(config, root)
-    return path, f"New run {path}."
+    return None, ""
 
 
 def ask_changes(run: Run, control: Control, config: Config) -> list[Request]:
-    """Request, as knobs, the live settings of `config` that differ from those the run was started with."""
-    changed = [name for name in knobs() if getattr(run.config, name) != getattr(config, name)]
-    return [control.request(name, getattr(config, name), source="notebook") for name in changed]
+    """Request, as knobs, the live settings of `config` that differ from those that a notebook asked for last.
+
+    By the run's record: what was turned elsewhere since stays turned, and what a replay will turn is not asked for now.
+    """
+    events = run.knob_events().to_dict("records")
+    asked = {e["knob"]: e["new"] for e in events if e["source"] == NOTEBOOK and e["outcome"] != "refused"}
+    before = {**run.config.model_dump(), **asked}
+    changed = [name for name in knobs() if before[name] != getattr(config, name)]
+    return [control.request(name, getattr(config, name), source=NOTEBOOK) for name in changed]
 
 
 def _ask_edits(training: Training, config: Config) -> str:
@@ -93,7 +100,7 @@ def _ask_edits(training: Training, config: Config) -> str:
     before = _asked.get(training.run.path, training.run.config)
     _asked[training.run.path] = config
     edited = [name for name in knobs() if getattr(before, name) != getattr(config, name)]
-    requests = [training.control.request(name, getattr(config, name), source="notebook") for name in edited]
+    requests = [training.control.request(name, getattr(config, name), source=NOTEBOOK) for name in edited]
     asked = ", ".join(f"{request.knob}={request.new}" for request in requests if request.outcome == "pending")
     said = [f"From its next step on: {asked}."] if asked else []
     said += [request.reason for request in requests if request.outcome == "refused"]

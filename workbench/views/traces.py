@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from workbench.views.figures import VALID
+from workbench.run import Run
+from workbench.views.figures import VALID, thin
 
 LIMIT = 6000
 """Most characters of one text on a page; the middle of a longer one is left out."""
@@ -43,6 +44,16 @@ def spread(turns: pd.DataFrame, count: int = 6) -> pd.DataFrame:
     if len(scored) <= count:
         return scored
     return scored.iloc[np.unique(np.linspace(0, len(scored) - 1, count).round().astype(int))]
+
+
+def sample(run: Run, turns: pd.DataFrame, count: int = 6) -> pd.DataFrame:
+    """`spread` for a run of any length: `turns` needs step, position, member and reward only. The texts of a few times
+    `count` turns are read, so that enough distinct ones are among them."""
+    keys = ["step", "position", "member"]
+    scored = turns[turns["reward"].notna()].sort_values("reward", kind="stable")
+    near = thin(scored, 4 * count)[keys]
+    read = [run.turns(int(step)).merge(of_step) for step, of_step in near.groupby("step")]
+    return spread(pd.concat(read), count) if read else near
 
 
 def rollouts_html(turns: pd.DataFrame, *, opened: bool = False) -> str:
@@ -84,7 +95,7 @@ def turn_html(turn: Mapping[str, Any], *, opened: bool = False) -> str:
 class RolloutBrowser:
     """Widgets to read the rollouts of a run as they come: choose a step and a turn, or follow the newest step."""
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: Run) -> None:
         import ipywidgets as widgets
 
         self.run = run
