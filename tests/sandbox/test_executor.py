@@ -19,6 +19,7 @@ import pytest
 
 from workbench.sandbox import isolation, workfolder
 from workbench.sandbox.executor import Executor, Limits, Request
+from workbench.sandbox.places import Places
 from workbench.sandbox.records import MOST_FILES
 from workbench.sandbox.zygotes import Zygote
 from workbench.types import Verdict, WorkbenchError
@@ -237,6 +238,18 @@ def test_who_gives_up_waiting_for_a_place_holds_none() -> None:
         assert asyncio.run(crowd(executor)) == [f"{n}\n" for n in range(1, 80, 2)]
         _until(lambda: executor._places._free == 1, "a place was lost", 2)
         assert executor.submit(Request("print(1)", limits=QUICK, flavour="thin")).result(5).stdout == "1\n"
+
+
+def test_a_place_that_comes_while_one_gives_up_is_not_lost() -> None:
+    places = Places(1)
+    with places.waiting() as first:
+        first.result(1)
+    with pytest.raises(KeyboardInterrupt), places.waiting() as second:
+        assert not second.done()
+        places.give()
+        raise KeyboardInterrupt
+    with places.waiting() as third:
+        third.result(1)
 
 
 @pytest.mark.parametrize("without", [(), ("bubblewrap",), ("namespaces",)])
