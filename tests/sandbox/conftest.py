@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from catalogue import PUBLIC
 
 from workbench.sandbox import isolation
 from workbench.sandbox.executor import Executor, Limits, Request, Result
-from workbench.tasks.catalog import TASKS_DIR
 
 Run = Callable[..., Result]
-PUBLIC = TASKS_DIR / "used-cars" / "public"
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ import pytest
 from catalogue import PUBLIC, Attack, Bait, bait, catalogue, outside
 
 from workbench.config import ROOT
+from workbench.sandbox import isolation
 from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.types import Verdict
 
@@ -59,6 +60,8 @@ def _innocent(executor: Executor, flavour: str) -> Result:
 def test_attack(executor: Executor, target: Bait, alone: dict[str, tuple[Result, int]], attack: Attack) -> None:
     if attack.head.get("machine", platform.machine()) != platform.machine():
         pytest.skip(f"its numbers of system calls are those of {attack.head['machine']}: write them for this one")
+    if executor.level not in "BC":
+        pytest.skip("where runs share the file system these programs are a danger to it: see `workbench doctor`")
     expected, resident = alone[attack.flavour]
     before = _settled(executor)
     began = time.monotonic()
@@ -102,6 +105,18 @@ def _settled(executor: Executor, wanted: dict[str, object] | None = None) -> dic
             return now
         last = now
     return last
+
+
+def test_cheap_attacks_hold_without_bubblewrap(target: Bait) -> None:
+    without = ("bubblewrap",)
+    if (found := isolation.probe(without).level) != "C":
+        pytest.skip(f"this machine gives {found} there: see `workbench doctor`")
+    attacks = [attack for attack in ATTACKS if attack.cheap and attack.flavour == "thin"]
+    with Executor([PUBLIC], workers=2, flavours=("thin",), without=without) as executor:
+        futures = [executor.submit(attack.request(target)) for attack in attacks]
+        results = zip(attacks, [future.result(60) for future in futures], strict=True)
+        faults = {attack.name: found for attack, result in results if (found := attack.faults(result, target.secrets))}
+    assert (faults, target.faults()) == ({}, [])
 
 
 def test_every_attack_of_the_list_is_there() -> None:

@@ -160,7 +160,7 @@ def _say_once(found: Isolation) -> None:
 
 
 def filter_for(found: Isolation) -> bytes:
-    return seccomp_filter() if found.means.seccomp else b""
+    return seccomp_filter(shared=found.means.outer == "none") if found.means.seccomp else b""
 
 
 def _find(without: tuple[str, ...]) -> Isolation:
@@ -314,7 +314,7 @@ async def _attacked(means: Means) -> Attacked:
     from workbench.sandbox.watch import Watch
     from workbench.sandbox.zygotes import NotStarted, Zygote
 
-    filtering = seccomp_filter() if means.seccomp else b""
+    filtering = seccomp_filter(shared=means.outer == "none") if means.seccomp else b""
     with _bait() as facts, contextlib.ExitStack() as clean:
         started = time.monotonic()
         try:

@@ -9,9 +9,12 @@ runs together), setsockopt (larger buffers than `usage.socket_bytes` counts), in
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
+import os
 import tempfile
+from typing import Any
 
 NAMESPACE_FLAGS = 0x7E02_0080
 """Every CLONE_NEW* bit: mount, cgroup, uts, ipc, user, pid, net, time."""
@@ -48,20 +51,43 @@ vmsplice
 """.split()
 
 
+UNTOLD = """
+chmod chown fchmod fchmodat fchown fchownat futimesat lchown utime utimensat utimes
+""".split()
+"""Where a run shares the file system with its user: answer success and do nothing. No file may be named to Landlock for
+these, so they would reach all that the user owns; scripts that copy files use them and need no more than the answer."""
+
+WRITING = "open openat openat2 truncate".split()
+"""There, O_TRUNC goes with writing only and nothing is cut by its path: Landlock before 3 does not know of cutting."""
+
+
 @functools.cache
-def seccomp_filter() -> bytes:
-    """The compiled filter, ready for prctl. Raises OSError or ImportError when libseccomp or pyseccomp is missing."""
+def seccomp_filter(*, shared: bool = False) -> bytes:
+    """The compiled filter, ready for prctl. Raises OSError or ImportError when libseccomp or pyseccomp is missing.
+
+    shared: for runs without a mount namespace, whose user owns other files that they could reach.
+    """
     import pyseccomp as seccomp
 
-    refuse = seccomp.ERRNO(errno.EPERM)
     program = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.ENOSYS))
     program.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.KILL_PROCESS)
-    for action, names in ((seccomp.ALLOW, ALLOWED), (refuse, REFUSED)):
-        for name in names:
-            try:
-                program.add_rule(action, name)
-            except (OSError, ValueError):
-                continue  # this architecture, or this libseccomp, does not know it: ENOSYS
+    untold, writing = (UNTOLD, WRITING) if shared else ([], [])
+
+    def rule(action: int, name: str, *arguments: Any) -> None:
+        with contextlib.suppress(OSError, ValueError):  # not known to this architecture, or this libseccomp: ENOSYS
+            program.add_rule(action, name, *arguments)
+
+    for name in ALLOWED:
+        if name not in (*untold, *writing):
+            rule(seccomp.ALLOW, name)
+    for name in REFUSED:
+        rule(seccomp.ERRNO(errno.EPERM), name)
+    for name in untold:
+        rule(seccomp.ERRNO(0), name)
+    for place, name in enumerate(writing[:2], 1):
+        rule(seccomp.ALLOW, name, seccomp.Arg(place, seccomp.MASKED_EQ, os.O_TRUNC, 0))
+        for writes in (os.O_WRONLY, os.O_RDWR):
+            rule(seccomp.ALLOW, name, seccomp.Arg(place, seccomp.MASKED_EQ, os.O_ACCMODE, writes))
     # No new namespaces, even through clone(); clone3() hides its flags, answers ENOSYS and libraries use clone().
     program.add_rule(seccomp.ALLOW, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, NAMESPACE_FLAGS, 0))
     # One's own limits only: those of pid 1, which is the same user, would end the run without a report.

@@ -15,12 +15,18 @@ for folder in ("/", "/usr", "/usr/lib", "/etc", "/box", "/data", "/proc", "/var/
     except OSError:
         pass
 for library in (os.__file__, json.__file__, facts["secret"], "./input/train.csv", "/box/zygote.py"):
-    for action in (lambda path: open(path, "a"), os.remove, lambda path: os.rename(path, "moved"), lambda path: os.chmod(path, 0o777)):
+    try:
+        open(library, "a")
+        print(library, "SUCCESS")
+    except OSError:
+        pass
+for path in (facts["secret"], "./input/train.csv"):
+    for action in (os.remove, lambda path: os.rename(path, "moved"), lambda path: os.chmod(path, 0o777)):
         try:
-            action(library)
-            print(library, "SUCCESS")
+            action(path)
+            print(path, "SUCCESS")
         except OSError:
             pass
-shutil.rmtree("/", ignore_errors=True)
+shutil.rmtree(facts["folder"], ignore_errors=True)
 shutil.rmtree("./input", ignore_errors=True)
 print("end")

@@ -18,6 +18,10 @@ if os.fork() == 0:
     if os.fork() == 0:
         time.sleep(60)
     os._exit(0)
-with open("/proc/self/oom_score_adj", "w") if os.path.exists("/proc/self/oom_score_adj") else open("x", "w") as file:
-    file.write("-1000")
+try:
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("-1000")
+    print("SUCCESS")
+except OSError:
+    pass
 print("end")
