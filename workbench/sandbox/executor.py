@@ -38,6 +38,7 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -65,6 +66,8 @@ RECYCLE_RUNS = 2000
 """Runs after which a zygote is replaced."""
 RECYCLE_GROWTH = 1.5
 """Growth of its private memory after which a zygote is replaced."""
+REST_S = 30.0
+"""A zygote that did not come up is not tried again earlier, as long as another one serves."""
 PARKED = 2
 """Most children kept cloned in advance, per zygote."""
 
@@ -106,6 +109,7 @@ class Executor:
         self._zygotes: dict[Seat, Zygote] = {}
         self._retiring: set[Zygote] = set()
         self._booting: dict[Seat, asyncio.Task[None]] = {}
+        self._failed: dict[Seat, float] = {}
         self._public: dict[Path, str] = {}
         self._base: workfolder.Base | None = None
         self._seccomp = b""
@@ -181,6 +185,11 @@ class Executor:
         self.close()
 
     # Use
+
+    @property
+    def workers(self) -> int:
+        """Runs at once."""
+        return self._workers
 
     @property
     def level(self) -> str:
@@ -294,8 +303,10 @@ class Executor:
         """The least loaded one that serves; the others boot in the background, and are waited for if there is none."""
         while True:
             seats = self._seats(flavour)
-            boots = [self._boot(seat) for seat in seats if not self._serves(seat, public)]
-            if serving := [seat for seat in seats if self._serves(seat, public)]:
+            serving = [seat for seat in seats if self._serves(seat, public)]
+            resting = {seat for seat, since in self._failed.items() if serving and time.monotonic() - since < REST_S}
+            boots = [self._boot(seat) for seat in seats if seat not in serving and seat not in resting]
+            if serving:
                 seat = min(serving, key=lambda seat: self._zygotes[seat].active)
                 if self._worn(self._zygotes[seat]):
                     self._boot(seat)  # this one serves until the new one is warm
@@ -324,7 +335,12 @@ class Executor:
 
     async def _replace(self, seat: Seat) -> None:
         assert self._isolation is not None
-        zygote = await Zygote.boot(self._isolation.means, seat[0], self._public, self._roots, self._seccomp)
+        try:
+            zygote = await Zygote.boot(self._isolation.means, seat[0], self._public, self._roots, self._seccomp)
+        except NotStarted as error:
+            log.warning("%s", error)
+            self._failed[seat] = time.monotonic()
+            raise
         old = self._zygotes.get(seat)
         self._zygotes[seat] = zygote
         self._refill(zygote)
