@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import pytest
 from catalogue import PUBLIC, Attack, Bait, bait, catalogue, outside
 
 from workbench.config import ROOT
-from workbench.sandbox import isolation
+from workbench.sandbox import isolation, usage
 from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.types import Verdict
 
@@ -64,14 +64,15 @@ def test_attack(executor: Executor, target: Bait, alone: dict[str, tuple[Result,
         pytest.skip("where runs share the file system these programs are a danger to it: see `workbench doctor`")
     expected, resident = alone[attack.flavour]
     before = _settled(executor)
-    began = time.monotonic()
+    began, busy = time.monotonic(), _supervising(executor)
     run = executor.submit(attack.request(target))
     beside = _beside(executor, attack.flavour, run)
     result = run.result(60)
-    took = time.monotonic() - began
+    took, busy = time.monotonic() - began, _supervising(executor) - busy
     after = _innocent(executor, attack.flavour)
     assert attack.faults(result, target.secrets) == []
     assert took < result.wall_s + 8, "the verdict came late"
+    assert busy < 0.35 * took + 0.3, "watching it takes the thread that watches all"
     for other in (*beside, after):
         assert (other.verdict, other.stdout) == (Verdict.OK, expected.stdout)
         assert other.cpu_s < 2 * expected.cpu_s + 0.3
@@ -80,6 +81,13 @@ def test_attack(executor: Executor, target: Bait, alone: dict[str, tuple[Result,
     for seat, zygote in executor._zygotes.items():
         if seat[0] == attack.flavour:
             assert zygote.resident() < 1.05 * resident + 2**21
+
+
+def _supervising(executor: Executor) -> float:
+    """CPU seconds of the thread that supervises."""
+    assert executor._thread is not None
+    words = Path(f"/proc/self/task/{executor._thread.native_id}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, words[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def _beside(executor: Executor, flavour: str, run: Future[Result]) -> list[Result]:
@@ -107,6 +115,24 @@ def _settled(executor: Executor, wanted: dict[str, object] | None = None) -> dic
     return last
 
 
+def test_a_run_that_is_costly_to_watch_is_looked_at_less_often(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def costly(root: int, tree: Callable[[int], list[int]] = usage.tree) -> list[int]:
+        looks.append(until := time.thread_time() + 0.1)
+        while time.thread_time() < until:
+            pass
+        return tree(root)
+
+    monkeypatch.setattr(usage, "tree", costly)
+    limits = Limits(wall_s=1.3, memory_mb=256)
+    result = executor.submit(Request("import time; time.sleep(9)", limits=limits, flavour="thin")).result(60)
+    assert result.verdict is Verdict.TIMEOUT
+    assert 1 <= len(looks) <= 3
+
+
 def test_cheap_attacks_hold_without_bubblewrap(target: Bait) -> None:
     without = ("bubblewrap",)
     if (found := isolation.probe(without).level) != "C":
@@ -131,7 +157,7 @@ NUMBERS = {
     "b": (27, 28, 32, 33, 34, 35, 37, 38, 39, 41, 43),
     "c": (46, 47, 48, 49, 51, 54, 55, 56, 58, 59, 61, 62, 64, 65, 68, 69),
     "d": (70, 76),
-    "x": range(1, 58),
+    "x": range(1, 59),
 }
 
 

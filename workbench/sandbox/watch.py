@@ -21,6 +21,9 @@ from workbench.sandbox.verdicts import Observed, Stop
 TICK_S = 0.05
 START_S = 30.0
 """A child that has not started its script by then is lost (by us)."""
+REST = 5.0
+"""A look at a run that took CPU time is followed by this multiple of it without one: many processes and files are many
+pages of /proc to read, on the thread that all runs share."""
 SLACK_MB = 32
 """Pages of the preloaded interpreter that a run touches and so copies; not counted against its memory."""
 FLOOD = 64
@@ -41,6 +44,7 @@ class Watch:
         self._begun: float | None = None
         self._asked = time.monotonic()
         self._cpu0, self._resident0 = 0.0, 0
+        self._next_look = 0.0
         self._ledger: dict[tuple[int, int], int] = {}
         self._hung_up = False
         self._killed: float | None = None
@@ -164,8 +168,11 @@ class Watch:
                     self.seen.lost = f"The sandbox did not start the script within {START_S:g} s."
                     self._kill()
                 continue
-            with contextlib.suppress(OSError):  # no descriptor left to read /proc with: the wall limit still holds
-                self._measure()
+            if now >= self._next_look:
+                spent = time.thread_time()
+                with contextlib.suppress(OSError):  # no descriptor left to read /proc with: the wall limit still holds
+                    self._measure()
+                self._next_look = now + REST * (time.thread_time() - spent)
             if self.seen.stopped is None and now - self._begun > self._request.limits.wall_s:
                 self._stop("wall")
 
