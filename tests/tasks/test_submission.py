@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -119,6 +122,19 @@ def test_forms_of_the_same_numbers(data: bytes) -> None:
             LARGE,
             "the first line is longer than 64000 characters: the columns 'id', 'y' are wanted.",
         ),
+        ("id,y\n1,é\n".encode("latin-1"), NUMBER, "the columns cannot be read: byte 7 is not UTF-8 text."),
+        (b"ID,y\n1,1\n2,1\n3,1\n", NUMBER, "column 'id' is missing: the columns are 'ID', 'y', 'id', 'y' are wanted."),
+        (b"id,y\n1,=1+1\n2,1\n3,1\n", NUMBER, f"{ON}'=1+1' on line 2: a number is wanted."),
+        (b"id,y\n1,1\n2,+-1\n3,1\n", NUMBER, f"{ON}'+-1' on line 3: a number is wanted."),
+        (b"id,y\n1,None\n2,1\n3,1\n", NUMBER, "column 'y' has a missing value on line 2."),
+        (b"id,y\n1,1\n2,-inf\n3,1\n", NUMBER, f"{ON}-inf on line 3, which is not finite."),
+        (b"id,y\n1,true\n2,1\n3,1\n", PROBABILITY, f"{ON}'true' on line 2: a probability is wanted."),
+        (b"id,y\n1,True\n2,1\n3,1\n", CODES, f"{ON}'True' on line 2: a label is wanted, one of 0, 1, 2."),
+        (
+            "id,y\n\uff11,1\n2,1\n3,1\n".encode(),
+            NUMBER,
+            "id column 'id' holds '\uff11' on line 2, which is no id of test.csv.",
+        ),
         (b"id,y\n1,1\n2,3\n3,0\n", CODES, f"{ON}'3' on line 3: a label is wanted, one of 0, 1, 2."),
         (b"id,y\n1,1\n2,0.5\n3,0\n", CODES, f"{ON}'0.5' on line 3: a label is wanted, one of 0, 1, 2."),
         (b"id,y\n1,Yes\n2,no\n3,no\n", LABEL, f"{ON}'Yes' on line 2: a label is wanted, one of no, yes."),
@@ -142,6 +158,41 @@ def test_what_is_wrong_is_one_sentence(data: bytes, form: Form, reason: str) -> 
     with pytest.raises(BadSubmission) as refused:
         parse(data, form)
     assert str(refused.value) == reason
+
+
+class Untouched(bytes):
+    """The bytes of a submission of which nothing but the length may be looked at."""
+
+    def strip(self, *_: object) -> bytes:  # type: ignore[override]
+        raise AssertionError("it was read")
+
+    __getitem__ = decode = __contains__ = strip  # type: ignore[assignment]
+
+
+def test_what_is_too_large_is_not_even_looked_at() -> None:
+    with pytest.raises(BadSubmission, match="larger than 10000 bytes"):
+        parse(Untouched(10_001), NUMBER)
+    with pytest.raises(AssertionError, match="it was read"):
+        parse(Untouched(10_000), NUMBER)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"id,y\n1," + b"1" * 100_000_000 + b"\n", "field larger than field limit"),
+        (b'id,y\n1,1\n2,"' + b"\n" * 1_000_000, "field larger than field limit"),
+        (b"id,y" + b",c" * 1_000_000 + b"\n", "the first line is longer than 64000 characters"),
+        (b"id,y\n1" + b",1" * 1_000_000 + b"\n", "line 2 has 1000001 columns, the first line has 2"),
+        (b"id,y\n" * 1_000_000, "id column 'id' holds 'id' on line 2|more than the 3 rows"),
+    ],
+    ids=["one cell", "an open quote", "header", "columns", "lines"],
+)
+def test_large_files_below_the_cap_are_refused_quickly(data: bytes, reason: str) -> None:
+    form = replace(NUMBER, max_bytes=2**30)
+    began = time.process_time()
+    with pytest.raises(BadSubmission, match=reason):
+        parse(data, form)
+    assert time.process_time() - began < 5
 
 
 def test_labels_become_codes_in_the_order_of_the_classes() -> None:
