@@ -108,6 +108,16 @@ def test_after_the_first_failure_nothing_more_is_run(judged: Judge, executor: Ex
     assert (every.verdict, verdicts(every)) == (WRONG, [WRONG, OK, WRONG])
 
 
+def test_a_failure_ends_what_comes_after_it_while_an_earlier_test_still_runs(
+    judged: Judge, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, begun = executor.run, []
+    monkeypatch.setattr(executor, "run", lambda request: begun.append(request) or run(request))
+    tests = [judging.Test("slow", b"1", b""), *[judging.Test("fails", b"0", b"no")] * 30]
+    assert verdicts(judged("import time\nif int(input()): time.sleep(1)\n", tests)) == [OK, WRONG]
+    assert len(begun) < 5
+
+
 def test_several_judgements_at_once(executor: Executor) -> None:
     async def both() -> list[Judgement]:
         programs = (SQUARE, "print(9)\n")
