@@ -149,6 +149,23 @@ def test_every_level_dams_floods(level) -> None:
     assert (after.verdict, after.stdout) == (Verdict.OK, "fine\n")
 
 
+DISK = (
+    "for n in range(10**6):\n    with open(f'f{n}', 'wb') as file: file.write(b'x' * 10**6)",
+    "for n in range(10**6): open(f'f{n}', 'w').close()",
+    "import os\nwhile True:\n    os.mkdir('d' * 200); os.chdir('d' * 200)",
+)
+
+
+def test_every_level_bounds_the_disk(level) -> None:
+    name, executor = level
+    limits = Limits(cpu_s=20, wall_s=30, memory_mb=256, files_mb=8)
+    codes = DISK if name[0] == "D" else DISK[:1]  # the others: of the catalogue
+    futures = [executor.submit(Request(code, limits=limits, flavour="thin")) for code in codes]
+    for result in [future.result(60) for future in futures]:
+        assert result.verdict is Verdict.RUNTIME_ERROR, result
+        assert "No space left" in result.stderr or "Stopped above 16 MB of files" in str(result.reason), result
+
+
 def test_a_submission_may_be_as_large_as_wanted(executor) -> None:
     code = "open('submission.csv', 'w').write('x' * 2000)"
     small, large = (

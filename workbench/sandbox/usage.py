@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import math
 import os
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -117,6 +119,29 @@ def _send_buffer() -> int:
             return int(file.read())
     except (OSError, ValueError):
         return 212_992
+
+
+def disk_bytes(folder: str, most_files: int) -> float:
+    """What the files below `folder` take on the disk; infinite beyond `most_files`, or where a path is too long.
+
+    A file that is open but has no name any more is not seen.
+    """
+    total, seen, folders = 0, 0, [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > most_files:
+                        return math.inf
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return math.inf  # else it was removed meanwhile
+    return total
 
 
 def _exact(pid: int) -> int | None:

@@ -12,7 +12,7 @@ from workbench.sandbox.records import Limits, Result
 from workbench.sandbox.streams import Capped
 from workbench.types import Verdict
 
-Stop = Literal["wall", "cpu", "memory", "output", "cancelled", "unwatched"]
+Stop = Literal["wall", "cpu", "memory", "output", "disk", "cancelled", "unwatched"]
 
 _NO_MEMORY = re.compile(r"(\w+\.)*_?(Array)?MemoryError\b|OSError: \[Errno 12\]")
 _REFUSED = re.compile(r"PermissionError|Operation not permitted|Permission denied|Read-only file system")
@@ -78,6 +78,8 @@ def _verdict(
         return Verdict.RUNTIME_ERROR, "Killed: the process that watches over the script was ended, by it or by another."
     if seen.stopped == "memory":
         return Verdict.MEMORY_LIMIT, f"Stopped above {limits.memory_mb} MB of memory."
+    if seen.stopped == "disk":
+        return Verdict.RUNTIME_ERROR, f"Stopped above {2 * limits.files_mb} MB of files, or with too many."
     if seen.stopped == "output" or seen.stdout.truncated:
         return Verdict.OUTPUT_LIMIT, f"Stopped above {limits.output_kb} KB of output."
     if code == 1 and _NO_MEMORY.match(last):

@@ -24,6 +24,8 @@ START_S = 30.0
 REST = 5.0
 """A look at a run that took CPU time is followed by this multiple of it without one: many processes and files are many
 pages of /proc to read, on the thread that all runs share."""
+MOST_FILES = 16384
+"""Of a run without a file system of its own; where it has some, each of its folders takes half as many."""
 SLACK_MB = 32
 """Pages of the preloaded interpreter that a run touches and so copies; not counted against its memory."""
 FLOOD = 64
@@ -45,6 +47,7 @@ class Watch:
         self._asked = time.monotonic()
         self._cpu0, self._resident0 = 0.0, 0
         self._next_look = 0.0
+        self._work: str | None = None
         self._ledger: dict[tuple[int, int], int] = {}
         self._hung_up = False
         self._killed: float | None = None
@@ -52,7 +55,7 @@ class Watch:
 
     async def observe(self, public: str | None, work: str | None) -> Observed:
         """Run to the end. `public`: the run's folder as the zygote names it; `work`: its folder without namespaces."""
-        ticker = None
+        ticker, self._work = None, work
         try:
             self._ask(public, work)
             ticker = self._loop.create_task(self._tick())
@@ -189,6 +192,9 @@ class Watch:
         self._raise_peak(memory)
         if memory > (limits.memory_mb + SLACK_MB) * 2**20:
             self._stop("memory")
+        # No file system of their own bounds its two folders.
+        if self._work is not None and usage.disk_bytes(self._work, MOST_FILES) > 2 * limits.files_mb * 2**20:
+            self._stop("disk")
 
     def _raise_peak(self, count: float) -> None:
         self.seen.peak_mb = max(self.seen.peak_mb, count / 2**20)
