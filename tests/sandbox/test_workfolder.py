@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,27 @@ def test_two_executors_may_sweep_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(workfolder, "remove", remove_all)
     workfolder.sweep()
     assert list(tmp_path.iterdir()) == [ours]
+
+
+LATE = """
+import threading
+from workbench.sandbox import isolation
+from workbench.sandbox.executor import Executor, Request
+
+without = isolation.probe(("namespaces",))
+isolation.require = lambda *_, **__: without
+executor = Executor(workers=1).start()
+run = executor.submit(Request(code="import time; time.sleep(1); print(7)"))
+
+def wait():
+    print(run.result(30).stdout, end="", flush=True)
+    executor.close()
+
+threading.Thread(target=wait).start()  # the main thread ends here
+"""
+
+
+def test_a_run_is_not_lost_when_the_main_thread_ends_before_it() -> None:
+    """Its folder cannot be removed by a pool then: pools take no more work."""
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("7\n", 0), done.stderr

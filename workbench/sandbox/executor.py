@@ -285,7 +285,8 @@ class Executor:
             zygote.reap()
             self._end_retired()
             if folder is not None:  # aside: a script may have left a tree that takes seconds to remove
-                asyncio.get_running_loop().run_in_executor(None, workfolder.remove, folder)
+                with contextlib.suppress(RuntimeError):  # refused when the process ends; the folder goes with the base
+                    asyncio.get_running_loop().run_in_executor(None, workfolder.remove, folder)
 
     def _refill(self, zygote: Zygote) -> None:
         with contextlib.suppress(OSError):  # it died: the next request finds out and starts another
