@@ -81,7 +81,9 @@ def train(
 @app.command()
 def resume(
     run: RunPath,
-    steps: Annotated[int | None, typer.Option(min=1, help="Extend (or shorten) the run to this many steps.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Another length of the run; learning rate and rho follow it from there.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Go on with a run from its last checkpoint, exactly."""
