@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from workbench.types import WorkbenchError
 
@@ -158,7 +157,7 @@ class Config(BaseModel):
     @classmethod
     def _no_number(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
-            raise PydanticCustomError("bool", "true and false are no values of this setting")
+            raise ValueError("true and false are no values of this setting")
         return value
 
     @model_validator(mode="after")
@@ -216,7 +215,8 @@ def _explain(item: Any) -> str:
         return f"'{name}' is no setting: {hint}"
     if not name:
         return str(item["msg"]).removeprefix("Value error, ")
-    return f"{name}={item['input']!r} is not accepted: {item['msg'][0].lower()}{item['msg'][1:]}"
+    reason = str(item["msg"]).removeprefix("Value error, ")
+    return f"{name}={item['input']!r} is not accepted: {reason[0].lower()}{reason[1:]}"
 
 
 STRATEGIES: tuple[str, ...] = get_args(Strategy)

@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from workbench.cli.common import Interrupted, find_run, print_json, read_settings, settings_help
-from workbench.config import ROOT
+from workbench.config import ROOT, Config
 from workbench.types import WorkbenchError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app = typer.Typer(
 tasks_app = typer.Typer(help="The embedded tasks, and yours.", rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
 
+DEFAULTS = Config()
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run, or its name below runs/.")]
 
@@ -180,9 +181,9 @@ def grade(
 def execute(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM.py")],
     stdin: Annotated[Path | None, typer.Option(metavar="FILE", help="What the program reads.")] = None,
-    cpu: Annotated[float, typer.Option(metavar="S", help="CPU seconds.")] = 5.0,
-    wall: Annotated[float, typer.Option(metavar="S", help="Wall seconds.")] = 15.0,
-    memory: Annotated[int, typer.Option(metavar="MB")] = 1024,
+    cpu: Annotated[float, typer.Option(metavar="S", help="CPU seconds.")] = DEFAULTS.cpu_s,
+    wall: Annotated[float, typer.Option(metavar="S", help="Wall seconds.")] = DEFAULTS.wall_s,
+    memory: Annotated[int, typer.Option(metavar="MB")] = DEFAULTS.memory_mb,
     unsafe_executor: Annotated[bool, typer.Option("--unsafe-executor", help="Accept isolation level E.")] = False,
     json: Json = False,
 ) -> int:
