@@ -160,7 +160,7 @@ LIMITS: dict[str, tuple[str, float, float, Verdict]] = {
     "processes": (
         "import threading, time\nfor _ in range(12): threading.Thread(target=time.sleep, args=(0.2,)).start()",
         4,
-        32,
+        1000,  # at level D those of other executors count too
         Verdict.RUNTIME_ERROR,
     ),
     "output_kb": ("print('x' * 20_000)", 10, 30, Verdict.OUTPUT_LIMIT),

@@ -88,7 +88,7 @@ def test_timeouts_leave_no_process(level: str, count: int, monkeypatch: pytest.M
         "import os, time\nfor n in range(3):\n    if os.fork() == 0:\n        if n: os.setsid()\n"
         f"        if n == 2 and os.fork(): os._exit(0)\n        os.execv('/bin/sleep', ['{mark}', '73'])\ntime.sleep(60)"
     )
-    limits = Limits(wall_s=0.3, cpu_s=2.0, memory_mb=256)
+    limits = Limits(wall_s=0.3, cpu_s=2.0, memory_mb=256, processes=1000)  # at D those of other executors count too
     with Executor([], 4, flavours=("thin",), without=_use(level, monkeypatch)) as executor:
         executor.submit(Request("", limits=QUICK, flavour="thin")).result(30)
         before = len(_processes())  # at least: those cloned in advance may still be missing
