@@ -7,8 +7,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A pip index with a smaller build of torch, where the default one offers only the CUDA build.
 TORCH_INDEX ?=
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
        $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+# pip in brief: the name of each package as it is fetched, and that they are being unpacked, which takes longest.
+BRIEFLY := while read -r word name _; do case "$$word $$name" in \
+           "Collecting "*) printf ' %s' "$${name%%[^[:alnum:]_.-]*}" ;; \
+           "Installing collected") printf '\nunpacking them, the longest part\n' ;; esac; done
 
 # make train STEPS=10 SEED=1 POLICY=… TASKS=… LOSS=…  (or anything: PARAMETERS="-p rho_end 0.5")
 # Set here, so that these common names count on the command line only and never come from the environment.
@@ -47,17 +51,17 @@ $(BIN)/python:
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing the workbench into $(VENV) (minutes the first time)"
-	@$(PIP) -e .
+	@set -o pipefail; $(PIP) -e . | $(BRIEFLY)
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/.base
 	@echo "installing what the tests need"
-	@$(PIP) -e '.[test]'
+	@set -o pipefail; $(PIP) -e '.[test]' | $(BRIEFLY)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.test
 	@echo "installing what lint and hooks need"
-	@$(PIP) -e '.[dev]'
+	@set -o pipefail; $(PIP) -e '.[dev]' | $(BRIEFLY)
 	@touch $@
 
 # Tried once for a .venv, and never fatal: without bubblewrap the executor takes a weaker level, and says which.

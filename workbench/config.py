@@ -202,7 +202,11 @@ def _sentence(build: Any) -> Config:
     try:
         return build()
     except ValidationError as error:
-        raise WorkbenchError("; ".join(_explain(item) for item in error.errors()) + ".") from None
+        text = "; ".join(_explain(item) for item in error.errors())
+        raise WorkbenchError(text if text.endswith("?") else f"{text}.") from None
+
+
+_WANTED = {"int": "expected a whole number", "float": "expected a number", "bool": "expected true or false"}
 
 
 def _explain(item: Any) -> str:
@@ -215,7 +219,7 @@ def _explain(item: Any) -> str:
         return f"'{name}' is no setting: {hint}"
     if not name:
         return str(item["msg"]).removeprefix("Value error, ")
-    reason = str(item["msg"]).removeprefix("Value error, ")
+    reason = _WANTED.get(item["type"].partition("_")[0], str(item["msg"]).removeprefix("Value error, "))
     return f"{name}={item['input']!r} is not accepted: {reason[0].lower()}{reason[1:]}"
 
 

@@ -20,8 +20,8 @@ from workbench.config import Config, change, make_config
 from workbench.control import Control, StopRequested
 from workbench.learning import evaluate, runner
 from workbench.learning import trainer as trainer_module
-from workbench.learning.resuming import open_training
-from workbench.learning.trainer import Trainer, create_run, resume, train, train_in
+from workbench.learning.opening import create_run, open_training
+from workbench.learning.trainer import Trainer, resume, train, train_in
 from workbench.run import Run
 from workbench.sandbox.executor import Request, Result
 from workbench.types import Action, StopReason, Verdict, WorkbenchError

@@ -9,7 +9,7 @@ import pytest
 
 from workbench.config import Config
 from workbench.control import Control
-from workbench.learning.resuming import open_training
+from workbench.learning.opening import open_training
 from workbench.run import Run
 from workbench.types import WorkbenchError
 from workbench.views.panel import Panel

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from workbench.config import ROOT, Config, knobs, make_config, parse_settings
 from workbench.types import WorkbenchError
@@ -84,7 +84,8 @@ def settings_help() -> str:
     lines = []
     for name, field in Config.model_fields.items():
         mark = "*" if name in live else " "
-        lines.append(f" {mark}{name + '=' + str(field.default):<32} {field.description}")
+        choices = "" if get_origin(field.annotation) is not Literal else f" {', '.join(get_args(field.annotation))}."
+        lines.append(f" {mark}{name + '=' + str(field.default):<32} {field.description}{choices}")
     return "\b\nSettings for --set and --config (* may be changed while a run goes on):\n" + "\n".join(lines)
 
 

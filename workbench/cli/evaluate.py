@@ -62,7 +62,7 @@ def _subject(subject: str) -> tuple[Config, Path | None]:
     path = find_run(subject)
     if not is_run(path):
         return make_config(policy=subject), None
-    from workbench.learning.resuming import config_at
+    from workbench.learning.opening import config_at
     from workbench.run import Run
 
     run = Run(path)

@@ -28,7 +28,6 @@ GRACE_S = 20.0
 
 def train(config: Config, run_path: Path | None) -> int:
     """Train in a new run folder; returns the exit status."""
-    say("loading the trainer")
     from workbench.learning.runner import new_training
 
     training = new_training(config, run_path)
@@ -38,10 +37,9 @@ def train(config: Config, run_path: Path | None) -> int:
 
 def resume(run_path: Path, steps: int | None) -> int:
     """Go on with a run from its last checkpoint; returns the exit status."""
-    from workbench.learning.resuming import checkpoint_step, open_training
+    from workbench.learning.opening import checkpoint_step, open_training
 
     run, control = open_training(run_path, steps)
-    say("loading the trainer")
     from workbench.learning.runner import Training
 
     say(f"run {run.path}, from step {checkpoint_step(run)} of {control.config.steps}")
@@ -52,7 +50,7 @@ def resume(run_path: Path, steps: int | None) -> int:
 
 def schedule_note(run: Run, config: Config) -> str:
     """What another length makes of the learning rate and of ρ, whose courses are shares of it; "" where no step is."""
-    from workbench.learning.resuming import checkpoint_step
+    from workbench.learning.opening import checkpoint_step
     from workbench.learning.strategies import focus
     from workbench.learning.update import decay
 

@@ -12,14 +12,16 @@ import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from workbench.config import Config
 from workbench.control import Control, StopRequested
-from workbench.learning.resuming import open_training
-from workbench.learning.trainer import Summary, create_run, train_in
+from workbench.learning.opening import create_run, open_training
 from workbench.run import Run
 from workbench.types import WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.learning.trainer import Summary
 
 _current: Training | None = None
 _lock = threading.Lock()
@@ -48,6 +50,9 @@ class Training:
 
     def _work(self) -> None:
         try:
+            self.control.report(phase="loading the trainer")
+            from workbench.learning.trainer import train_in  # seconds: torch
+
             self.summary = train_in(self.run, self.control)
             self.control.finished()
         except StopRequested:

@@ -28,12 +28,12 @@ from workbench.learning.batch import Sample, make_samples
 from workbench.learning.checkpoints import every_s, read_checkpoint, seed_all, write_checkpoint
 from workbench.learning.evaluate import measure_drafts
 from workbench.learning.metrics import StageTimer, rollout_metrics, warning
-from workbench.learning.resuming import checkpoint_step, open_training
+from workbench.learning.opening import checkpoint_step, create_run, open_training
 from workbench.learning.rewards import score_groups
 from workbench.learning.sampler import Curriculum
 from workbench.learning.strategies import teaches
 from workbench.learning.update import decay, update
-from workbench.run import Run, new_path
+from workbench.run import Run
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.grader import Grader
@@ -74,18 +74,6 @@ def train(config: Config, run_path: Path | None = None, *, control: Control | No
 def resume(run_path: Path, steps: int | None = None) -> Summary:
     """Continue a run exactly from its last checkpoint; `steps` extends (or shortens) its length."""
     return train_in(*open_training(run_path, steps))
-
-
-def create_run(config: Config, run_path: Path | None) -> Run:
-    """A new run folder. Settings are checked against the tasks before anything heavy is loaded."""
-    tasks, held_out = load_tasks(config.tasks), load_tasks(config.eval_tasks) if config.eval_drafts else []
-    shared = sorted({task.id for task in tasks} & {task.id for task in held_out})
-    if shared:
-        raise WorkbenchError(
-            f"tasks and eval_tasks share {', '.join(shared)}: "
-            "evaluation tasks must be kept out of training, change eval_tasks."
-        )
-    return Run.create(run_path or new_path(config), config, {})
 
 
 def train_in(run: Run, control: Control) -> Summary:
@@ -275,9 +263,14 @@ class Trainer:
             reward=metrics.get("reward_mean"),
             valid_action_rate=metrics.get("valid_action_rate"),
             tokens_per_s=metrics["tokens_per_s"],
-            eta_s=fmean(self.recent_seconds) * max(config.steps - step, 0),
+            eta_s=fmean(self.recent_seconds) * max(config.steps - step, 0) + self._measuring_s(config, metrics),
             warning=warning(config, metrics) or self._inexact,
         )
+
+    def _measuring_s(self, config: Config, metrics: Mapping[str, float]) -> float:
+        """About how long the measurements at the end will take: twice as many drafts as asked for per kept-out task."""
+        acting = metrics["seconds_generate"] + metrics["seconds_execute"]
+        return 2 * config.eval_drafts * len(self.held_out) * acting / (config.groups * config.group_size)
 
     # --- checkpoints
 
@@ -358,7 +351,8 @@ class Trainer:
             if self.control.stop_requested:
                 self._record_knobs()
                 raise StopRequested(f"stopped while measuring the policy {when}")
-            eta = (time.monotonic() - started) / max(done, 1) * (total - done)
+            left = total - done if start else 2 * total - done  # the start is measured last
+            eta = (time.monotonic() - started) / max(done, 1) * left
             self.control.report(phase=f"measuring the policy {when}", done=done, total=total, eta_s=eta)
 
         in_place = not start or self.policy.keeps_start  # a second model only where its start is kept nowhere

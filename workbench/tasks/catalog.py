@@ -85,8 +85,12 @@ def _folders(part: str, folders: dict[str, Path]) -> list[Path]:
     if missing:
         raise WorkbenchError(f"Task '{missing[0]}' is not in '{TASKS_DIR}': build the embedded tasks with `make data`.")
     if not part_names:
-        near = difflib.get_close_matches(part, [*folders, *SETS], n=3, cutoff=0.5) or [*SETS, *sorted(folders)]
-        raise WorkbenchError(
-            f"'{part}' is no task, set or folder: did you mean {' or '.join(repr(name) for name in near)}?"
-        )
+        if "/" in part:
+            raise WorkbenchError(f"'{part}' does not exist: expected the folder of a task, or one that holds some.")
+        near = difflib.get_close_matches(part, [*folders, *SETS], n=3, cutoff=0.5)
+        if near:
+            remedy = f"did you mean {' or '.join(repr(name) for name in near)}?"
+        else:
+            remedy = f"expected one of {', '.join(repr(name) for name in (*SETS, *sorted(folders)))}."
+        raise WorkbenchError(f"'{part}' is no task, set or folder: {remedy}")
     return [folders[name] for name in part_names]

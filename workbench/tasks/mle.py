@@ -154,9 +154,12 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise WorkbenchError(f"'{path}' is no YAML file: {' '.join(str(error).split())}.") from None
     if not isinstance(config, dict):
         raise WorkbenchError(f"'{path}' holds no settings: expected `name: value` lines.")
-    for name in NEEDED:
-        if config.get(name) is None:
-            raise WorkbenchError(f"'{name}' is missing in '{path}': expected the settings {', '.join(NEEDED)}.")
+    if missing := [f"'{name}'" for name in NEEDED if config.get(name) is None]:
+        verb = "is" if len(missing) == 1 else "are"
+        raise WorkbenchError(
+            f"{', '.join(missing)} {verb} missing in '{path}': expected the settings {', '.join(NEEDED)}; "
+            "`build_task` of workbench/tasks/build.py writes them all from a table."
+        )
     for name in config:
         if name not in (*NEEDED, *OPTIONAL):
             near = difflib.get_close_matches(str(name), (*NEEDED, *OPTIONAL), n=1) or [", ".join((*NEEDED, *OPTIONAL))]

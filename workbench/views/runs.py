@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.config import ROOT, Config, knobs
 from workbench.control import Control, Request
 from workbench.folder import Lock
-from workbench.learning.resuming import fixed_differences
+from workbench.learning.opening import fixed_differences
 from workbench.run import Run
 from workbench.types import WorkbenchError
 

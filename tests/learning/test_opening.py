@@ -9,7 +9,7 @@ import pytest
 
 from workbench.config import make_config
 from workbench.control import Control
-from workbench.learning.resuming import checkpoint_step, config_at, open_training
+from workbench.learning.opening import checkpoint_step, config_at, open_training
 from workbench.run import Run
 from workbench.types import WorkbenchError
 

@@ -1,6 +1,6 @@
-"""Opening a run to go on with it: the settings that hold at its last checkpoint, the knobs turned again after it.
+"""Making a run, and opening one to go on: the settings that hold at its last checkpoint, the knobs turned after it.
 
-No torch here: that a run cannot be opened is told before the trainer is loaded.
+No torch here: that a run cannot be made or opened is told before the trainer is loaded.
 """
 
 from __future__ import annotations
@@ -11,8 +11,21 @@ from typing import Any
 
 from workbench.config import Config, change, knobs
 from workbench.control import Control, Request
-from workbench.run import Run
+from workbench.run import Run, new_path
+from workbench.tasks.catalog import load_tasks
 from workbench.types import WorkbenchError
+
+
+def create_run(config: Config, run_path: Path | None) -> Run:
+    """A new run folder. Settings are checked against the tasks before anything heavy is loaded."""
+    tasks, held_out = load_tasks(config.tasks), load_tasks(config.eval_tasks) if config.eval_drafts else []
+    shared = sorted({task.id for task in tasks} & {task.id for task in held_out})
+    if shared:
+        raise WorkbenchError(
+            f"tasks and eval_tasks share {', '.join(shared)}: "
+            "evaluation tasks must be kept out of training, change eval_tasks."
+        )
+    return Run.create(run_path or new_path(config), config, {})
 
 
 def open_training(path: Path, steps: int | None = None, *, asked: Config | None = None) -> tuple[Run, Control]:
