@@ -122,7 +122,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         finally:
             run.close()
 
-    monkeypatch.setattr(runner, "train_in", train_in)
+    monkeypatch.setattr("workbench.learning.trainer.train_in", train_in)
     monkeypatch.setattr(runner, "_current", None)
     yield runner
     if runner.current():
