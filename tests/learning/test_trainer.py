@@ -23,7 +23,9 @@ from workbench.learning import trainer as trainer_module
 from workbench.learning.opening import create_run, open_training
 from workbench.learning.trainer import Trainer, resume, train, train_in
 from workbench.run import Run
-from workbench.sandbox.executor import Request, Result
+from workbench.sandbox.executor import Executor, Request, Result
+from workbench.tasks.catalog import load_tasks
+from workbench.tasks.grader import Grader
 from workbench.types import Action, StopReason, Verdict, WorkbenchError
 
 Make = Callable[..., Trainer]
@@ -45,6 +47,39 @@ def settings(policy_folder: Path) -> Config:
         device="cpu",
         dtype="float32",
     )
+
+
+class Kept:
+    """An executor or a grader that outlives the trainers it is lent to: its processes take seconds to start."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[tuple[Executor, Grader]]:
+    grader = Grader()
+    with trainer_module.start_executor(make_config(), load_tasks("all")) as executor:
+        yield executor, grader
+    grader.close()
+
+
+@pytest.fixture
+def own_sandbox() -> None:
+    """For a test that harms its sandbox, or looks at how it ends."""
+
+
+@pytest.fixture(autouse=True)
+def lend(request: pytest.FixtureRequest, kept: tuple[Executor, Grader], monkeypatch: pytest.MonkeyPatch) -> None:
+    if "own_sandbox" not in request.fixturenames:
+        monkeypatch.setattr(trainer_module, "start_executor", lambda *_: Kept(kept[0]))
+        monkeypatch.setattr(trainer_module, "Grader", lambda: Kept(kept[1]))
 
 
 @pytest.fixture
@@ -95,7 +130,9 @@ def weights(trainer: Trainer) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in trainer.policy.trainable()]
 
 
-def test_a_sandbox_that_is_gone_ends_the_training(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_is_gone_ends_the_training(
+    own_sandbox: None, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = make()
     monkeypatch.setattr("workbench.sandbox.outer.command", lambda *_: ["/bin/false"])
     for zygote in trainer.executor._zygotes.values():
@@ -379,7 +416,7 @@ def test_a_resume_that_is_not_exact_is_told_and_recorded(
     assert (entry["step"], entry["changed"], entry["environment"]["cpus"]) == (1, ["cpus"], 9999)
 
 
-def test_a_damaged_checkpoint_is_told_and_the_sandbox_ends(settings: Config, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_told_and_the_sandbox_ends(own_sandbox: None, settings: Config, tmp_path: Path) -> None:
     path = tmp_path / "run"
     train(change(settings, steps=1), path)
     latest = Run(path).latest_checkpoint()

@@ -132,10 +132,10 @@ def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
     ("given", "sentence"),
     [
         (["-p", "stepz", "5"], "did you mean 'steps'"),
-        (["-p", "steps", "-5"], "steps=-5 is not accepted"),
-        (["-p", "interactive", "maybe"], "'maybe' is no value of interactive"),
         (["-p", "settings", "clip_hihg=0.3"], "did you mean 'clip_high'"),
-        (["-p", "tasks", "no-such-task"], "no-such-task"),
+        pytest.param(["-p", "steps", "-5"], "steps=-5 is not accepted", marks=pytest.mark.slow),
+        pytest.param(["-p", "interactive", "maybe"], "'maybe' is no value of interactive", marks=pytest.mark.slow),
+        pytest.param(["-p", "tasks", "no-such-task"], "no-such-task", marks=pytest.mark.slow),
     ],
 )
 def test_plain_papermill_stops_at_a_wrong_parameter(tmp_path: Path, given: list[str], sentence: str) -> None:
