@@ -46,6 +46,8 @@ REFUSED = {
     "answers beside the public files": "open('./input/../private/answers.csv').read()",
     "home": f"assert os.listdir({str(Path.home())!r})",
     "repository": f"assert os.listdir({str(ROOT)!r})",
+    "address of another's socket": "try: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', '/no/such')\nexcept FileNotFoundError: pass",
+    "other families of sockets": "try: socket.socketpair(socket.AF_INET6)\nexcept OSError as error:\n    if error.errno != 95: raise",
     "shadow": "open('/etc/shadow').read()",
     "environment of another process": "assert [p for p in glob.glob('/proc/[0-9]*/environ') if b'PATH' in open(p, 'rb').read()]",
     "other processes": "assert len([p for p in os.listdir('/proc') if p.isdigit()]) > 20",

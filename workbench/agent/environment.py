@@ -229,6 +229,8 @@ class Environment:
                 if self._running.get(key) is judged:
                     del self._running[key]
         lost = feedback.verdict is Verdict.INFRASTRUCTURE
+        if lost and executed:
+            self._counted.discard(key)  # should it be run once more, that is the first time
         return Outcome(feedback, submission, executed and not lost)
 
 

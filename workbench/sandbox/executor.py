@@ -222,6 +222,12 @@ class Executor:
         """Run to the end, from any event loop. Cancellation kills the run."""
         with self._places.waiting() as place:
             await asyncio.wrap_future(place)
+        if self._thread is None:
+            try:
+                await asyncio.to_thread(self.start)  # seconds; the caller's loop goes on
+            except BaseException:
+                self._places.give()
+                raise
         return await asyncio.wrap_future(self._submit(request))
 
     def _submit(self, request: Request) -> concurrent.futures.Future[Result]:

@@ -168,7 +168,7 @@ def _tasks_of_user(uid: int) -> int:
     total = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/status") as file:
+            with open(f"/proc/{name}/status", errors="replace") as file:
                 facts = dict(line.split(":", 1) for line in file if line.startswith(("Uid:", "Threads:")))
         except OSError:
             continue

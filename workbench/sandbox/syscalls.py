@@ -13,6 +13,7 @@ import contextlib
 import errno
 import functools
 import os
+import socket
 import tempfile
 from typing import Any
 
@@ -32,8 +33,8 @@ pipe2 poll ppoll prctl pread64 preadv preadv2 pselect6 pwrite64 pwritev pwritev2
 readv recvfrom recvmmsg recvmsg rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending
 rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max
 sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
-sched_yield select sendfile sendto set_robust_list set_tid_address setgid setitimer setpgid setrlimit setsid shutdown
-sigaltstack signalfd signalfd4 socketpair splice stat statfs statx symlink symlinkat sync_file_range sysinfo tee tgkill
+sched_yield select sendfile set_robust_list set_tid_address setitimer setpgid setrlimit setsid shutdown
+sigaltstack signalfd signalfd4 splice stat statfs statx symlink symlinkat sync_file_range sysinfo tee tgkill
 time timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime
 timerfd_settime times tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork wait4 waitid write writev
 getsockopt getsockname getpeername mknod mknodat
@@ -90,6 +91,9 @@ def seccomp_filter(*, shared: bool = False) -> bytes:
             rule(seccomp.ALLOW, name, seccomp.Arg(place, seccomp.MASKED_EQ, os.O_ACCMODE, writes))
     # No new namespaces, even through clone(); clone3() hides its flags, answers ENOSYS and libraries use clone().
     program.add_rule(seccomp.ALLOW, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, NAMESPACE_FLAGS, 0))
+    # Pairs that know nobody else: no family whose module the kernel would load, and no address of another's socket.
+    program.add_rule(seccomp.ALLOW, "socketpair", seccomp.Arg(0, seccomp.EQ, socket.AF_UNIX))
+    program.add_rule(seccomp.ALLOW, "sendto", seccomp.Arg(4, seccomp.EQ, 0))
     # One's own limits only: those of pid 1, which is the same user, would end the run without a report.
     program.add_rule(seccomp.ALLOW, "prlimit64", seccomp.Arg(0, seccomp.EQ, 0))
     # One's own processors and priority only: where no pid namespace hides them, others of the same user are in reach.

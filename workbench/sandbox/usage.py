@@ -6,8 +6,14 @@ import errno
 import functools
 import math
 import os
+from io import TextIOWrapper
 
 _TICK = os.sysconf("SC_CLK_TCK")
+
+
+def _open(path: str) -> TextIOWrapper:
+    """A file of /proc, in which a process's name may be any bytes: it is the script that chooses them."""
+    return open(path, errors="replace")
 
 
 def pid_of(pidfd: int) -> int:
@@ -41,7 +47,7 @@ def cpu_seconds(root: int, pids: list[int], ledger: dict[tuple[int, int], int]) 
     ticks = 0
     for pid in pids:
         try:
-            with open(f"/proc/{pid}/stat") as file:
+            with _open(f"/proc/{pid}/stat") as file:
                 words = [int(word) for word in file.read().rpartition(")")[2].split()[11:20]]
         except (OSError, ValueError):
             continue
@@ -57,7 +63,7 @@ def anonymous_bytes(pid: int) -> tuple[int, int]:
     """Private and shared memory of a process as its page tables count it; pages inherited by fork count too."""
     values = {"RssAnon:": 0, "RssShmem:": 0}
     try:
-        with open(f"/proc/{pid}/status") as file:
+        with _open(f"/proc/{pid}/status") as file:
             for line in file:
                 name, _, rest = line.partition("\t")
                 if name in values:
@@ -70,17 +76,21 @@ def anonymous_bytes(pid: int) -> tuple[int, int]:
 def memory_bytes(pids: list[int], inherited: int, worry: float) -> float:
     """Memory the processes take beyond the `inherited` bytes they were forked with.
 
-    A cheap estimate (never much too low for a few processes) is enough below `worry`; above, or with many processes,
-    the exact sum of private pages and of shares of shared ones, which costs milliseconds.
+    A cheap estimate is enough for one process below `worry`; above, or with several, which may share pages, the exact
+    sum, which costs milliseconds.
     """
     estimate = 0.0
     for pid in pids:
         private, shared = anonymous_bytes(pid)
         estimate += max(0, private - inherited) + shared
-    if estimate < worry and len(pids) <= 4:
+    if estimate < worry and len(pids) <= 1:
         return estimate
     exact = [_exact(pid) for pid in pids]
-    return estimate if None in exact else float(sum(value or 0 for value in exact))
+    if None in exact:
+        return estimate
+    private, shares, others = (sum(values) for values in zip(*filter(None, exact), strict=True)) if exact else (0, 0, 0)
+    # What a parent filled before it forked is private to none of them; shares of it are counted, less the inherited.
+    return float(max(private, shares - inherited) + others)
 
 
 def socket_bytes(pids: list[int]) -> int:
@@ -106,7 +116,7 @@ def socket_bytes(pids: list[int]) -> int:
 def _room(pid: int) -> int:
     """Descriptors for which a process has room in its table."""
     try:
-        with open(f"/proc/{pid}/status") as file:
+        with _open(f"/proc/{pid}/status") as file:
             return next((int(line.split()[1]) for line in file if line.startswith("FDSize:")), 0)
     except OSError:
         return 0
@@ -144,15 +154,17 @@ def disk_bytes(folder: str, most_files: int) -> float:
     return total
 
 
-def _exact(pid: int) -> int | None:
-    total = 0
+def _exact(pid: int) -> tuple[int, int, int] | None:
+    """Bytes of private pages, of shares of anonymous ones, and of shares of shared and of swapped ones; None: hidden."""
+    values = {"Private_Dirty:": 0, "Pss_Anon:": 0, "Pss_Shmem:": 0, "SwapPss:": 0}
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:
             for line in file:
-                if line.startswith(("Private_Dirty:", "Pss_Shmem:", "SwapPss:")):
-                    total += int(line.split()[1]) * 1024
+                name, _, rest = line.partition(" ")
+                if name in values:
+                    values[name] = int(rest.split()[0]) * 1024
     except PermissionError:
         return None
     except OSError:
-        return 0
-    return total
+        return 0, 0, 0
+    return values["Private_Dirty:"], values["Pss_Anon:"], values["Pss_Shmem:"] + values["SwapPss:"]

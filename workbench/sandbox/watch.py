@@ -173,11 +173,19 @@ class Watch:
                 continue
             if now >= self._next_look:
                 spent = time.thread_time()
-                with contextlib.suppress(OSError):  # no descriptor left to read /proc with: the wall limit still holds
-                    self._measure()
+                self._look()
                 self._next_look = now + REST * (time.thread_time() - spent)
             if self.seen.stopped is None and now - self._begun > self._request.limits.wall_s:
                 self._stop("wall")
+
+    def _look(self) -> None:
+        try:
+            self._measure()
+        except OSError:
+            pass  # no descriptor left to read /proc with: the wall limit still holds
+        except Exception as error:  # a fault of ours: no run goes on unwatched
+            self.seen.lost = f"The sandbox could not look at the run: {error}."
+            self._kill()
 
     def _measure(self) -> None:
         limits, root = self._request.limits, usage.pid_of(self._init)
