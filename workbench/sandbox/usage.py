@@ -155,7 +155,7 @@ def disk_bytes(folder: str, most_files: int) -> float:
 
 
 def _exact(pid: int) -> tuple[int, int, int] | None:
-    """Bytes of private pages, of shares of anonymous ones, and of shares of shared and of swapped ones; None: hidden."""
+    """Bytes of private pages, of shares of anonymous ones, of shares of shared and swapped ones; None: hidden."""
     values = {"Private_Dirty:": 0, "Pss_Anon:": 0, "Pss_Shmem:": 0, "SwapPss:": 0}
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:
