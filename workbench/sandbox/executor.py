@@ -26,7 +26,7 @@ What is not:
 - at level D below Landlock 6, other processes of the same user: a script can signal them, the trainer too, though not
   its own init and zygote;
 - at level D, the number of processes of each run alone: beside a fork bomb another run may be refused a thread; use of
-  the disk is polled, without files that are open but have no name; changes of mode, owner and time succeed without effect;
+  the disk is polled, without open files that have no name; changes of mode, owner and time succeed without effect;
 - randomness that a script takes from the operating system; `random` and `numpy.random` are seeded per run;
 - a script that finds the zygote's frames with `sys._getframe`: it can, there is nothing in them.
 """
