@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -149,6 +150,32 @@ def test_every_level_dams_floods(level) -> None:
         assert result.verdict.value in [*attack.head["verdicts"].split(), "timeout", "runtime_error"], attack.name
     after = level[1].submit(Request("print('fine')", limits=limits, flavour="thin")).result(60)
     assert (after.verdict, after.stdout) == (Verdict.OK, "fine\n")
+
+
+HOPS = """
+import ctypes, os
+ctypes.CDLL(None).prctl(15, b"hopper", 0, 0, 0)
+print("begun", flush=True)
+while True:
+    if os.fork():
+        os._exit(0)
+"""
+
+
+def names() -> list[str]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            found.append(file.read_text(errors="replace").strip())
+    return found
+
+
+def test_every_level_ends_what_forks_and_ends_again_and_again(level) -> None:
+    limits = Limits(cpu_s=1.0, wall_s=3.0, memory_mb=256)
+    for _ in range(3):
+        result = level[1].submit(Request(HOPS, limits=limits, flavour="thin")).result(60)
+        assert (result.verdict, result.stdout) == (Verdict.OK, "begun\n")
+        assert "hopper" not in names()
 
 
 DISK = (

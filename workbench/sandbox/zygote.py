@@ -152,8 +152,8 @@ def serve(control: socket.socket, config: Config) -> None:
             continue
         message, fds, _, _ = socket.recv_fds(control, 64, 1)
         if not message:
-            while process and _kill_descendants():
-                time.sleep(0.001)
+            while process and not _childless():
+                _kill_descendants()
             return
         if not fds:
             continue  # a nudge to reap
@@ -176,6 +176,16 @@ def _reap() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+
+
+def _childless(*, wait: bool = False) -> bool:
+    """Reap what has ended (`wait`: one at least); whether nothing is left below us."""
+    try:
+        while os.waitpid(-1, 0 if wait else os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _children() -> set[int]:
@@ -214,8 +224,13 @@ def init(run: socket.socket, config: Config) -> None:
         _guarded(run_program, run, config)
     jail.set_dumpable(False)
     status, peak = _wait_for(pid, run, watch=config["mode"] == "process")
-    while config["mode"] == "process" and _kill_descendants():
-        time.sleep(0.001)
+    if config["mode"] == "namespaces":
+        with contextlib.suppress(OSError):
+            os.kill(-1, signal.SIGKILL)  # what is left of the run: once it is waited for, its CPU is counted
+        while not _childless(wait=True):
+            pass
+    while not _childless():
+        _kill_descendants()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     _send(run, {"event": "exit", "status": status, "cpu_s": used.ru_utime + used.ru_stime, "peak": peak})
     os._exit(0)
@@ -248,9 +263,10 @@ def _guards() -> list[int]:
 
 
 def _kill_descendants(spared: Collection[int] = ()) -> bool:
-    """SIGKILL all below this process once, but for the `spared` children and those below them; whether there were any.
+    """SIGKILL all below this process, but for the `spared` children and those below them; whether there were any.
 
-    Orphans come to us, so none can hide above.
+    Orphans come to us, so none can hide above. One that forks and ends, again and again, is gone before a look at all
+    processes is done: so afterwards our own children, which it is among, are looked at and killed at once, many times.
     """
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
@@ -266,6 +282,13 @@ def _kill_descendants(spared: Collection[int] = ()) -> bool:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
     _reap()
+    for _ in range(200):
+        if not (left := _children() - set(spared)):
+            break
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        _reap()
     return len(family) > 1
 
 
