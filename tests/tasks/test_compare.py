@@ -190,3 +190,20 @@ def test_flags_that_mean_nothing_are_told(flags: str) -> None:
 def test_a_tolerance_is_a_finite_number(value: float) -> None:
     with pytest.raises(WorkbenchError, match="float_relative_tolerance"):
         Comparison(float_relative_tolerance=value)
+
+
+@pytest.mark.parametrize(
+    ("got", "wanted", "tolerance", "agree"),
+    [
+        ("100000000000000000", "100000000000000001", {"float_absolute_tolerance": 1e-9}, False),
+        ("100000000000000000", "100000000000000001", {"float_absolute_tolerance": 1}, True),
+        ("100000000000000000", "100000000000000001", {"float_relative_tolerance": 1e-9}, True),
+        ("1.0000000000000000000", "1", {"float_absolute_tolerance": 0}, True),
+        ("0e99999999999999999999", "0", {"float_absolute_tolerance": 0}, True),
+        ("0." + "0" * 400 + "1", "0", {"float_absolute_tolerance": 1e-9}, True),
+    ],
+)
+def test_numbers_of_more_digits_than_a_double_are_told_apart(
+    got: str, wanted: str, tolerance: dict[str, float], agree: bool
+) -> None:
+    assert (compare(got.encode(), wanted.encode(), Comparison(**tolerance)) is None) == agree

@@ -1,6 +1,6 @@
 """Whether a program's output is the expected one: bytes in, None or one sentence out. Never a part of the answer.
 
-The semantics are those of the default output validator of Kattis and ICPC problem packages:
+The flags are those of the default output validator of Kattis and ICPC problem packages, and mean:
 
 - both files are cut at ASCII white space into tokens, which must agree one by one, in number too. White space itself
   does not matter, unless `space_change_sensitive`: then every run of it must be the same, byte by byte, also the last;
@@ -8,24 +8,29 @@ The semantics are those of the default output validator of Kattis and ICPC probl
 - with a tolerance, two tokens that both read as numbers agree when the absolute error is at most the absolute tolerance
   or the error relative to the answer is at most the relative one; a number and a word differ. Numbers are decimal ("1",
   "-.5", "2e-3") or inf, infinity, nan in any case; "0x10" and "1_000" are words. NaN agrees with nothing, infinity with
-  itself alone, -0.0 with 0. Without a tolerance numbers are words like others: "1.0" is not "1".
+  itself alone, -0.0 with 0. Numbers of more digits than a double holds are subtracted with 28. Without a tolerance
+  numbers are words like others: "1.0" is not "1".
 
 Time and memory are linear in the two sizes: tokens are made a megabyte at a time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
 from workbench.types import WorkbenchError
 
 MAX_OUTPUT = 64 * 2**20
 """Bytes of output that are looked at; more is refused."""
 _CHUNK = 2**20
+_EXACT_DIGITS = 15
+"""Decimal numbers of as many digits are told apart by a double."""
 _TOKEN_END = re.compile(rb"\S(?=\s)")
 _PIECE = re.compile(rb"\s+|\S+")
 _NUMBER = re.compile(rb"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE)
@@ -121,7 +126,10 @@ def _close(got: bytes, wanted: bytes, absolute: float, relative: float) -> bool:
     if not _NUMBER.fullmatch(wanted) or not _NUMBER.fullmatch(got):
         return got == wanted
     x, y = float(got), float(wanted)
-    if x == y:
-        return True
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return x == y
     error = abs(x - y)
-    return math.isfinite(x) and math.isfinite(y) and (error <= absolute or error <= relative * abs(y))
+    if len(got) > _EXACT_DIGITS or len(wanted) > _EXACT_DIGITS:
+        with contextlib.suppress(ArithmeticError):  # an exponent beyond all bounds, of a zero
+            error = float(abs(Decimal(got.decode()) - Decimal(wanted.decode())))
+    return error == 0 or error <= absolute or error <= relative * abs(y)
