@@ -310,7 +310,7 @@ def _attack(means: Means) -> Attacked:
 async def _attacked(means: Means) -> Attacked:
     from workbench.sandbox import workfolder
     from workbench.sandbox.records import Limits, Request
-    from workbench.sandbox.verdicts import judge
+    from workbench.sandbox.verdicts import NOT_SET_UP, judge
     from workbench.sandbox.watch import Watch
     from workbench.sandbox.zygotes import NotStarted, Zygote
 
@@ -332,7 +332,8 @@ async def _attacked(means: Means) -> Attacked:
         watch = Watch(zygote.child(), request, inherited=0, namespaces=means.outer != "none")
         result = judge(await watch.observe(None, str(folder) if folder else None), limits, "")
     if result.verdict is Verdict.INFRASTRUCTURE:
-        return Attacked(refused=result.reason)
+        reason = result.reason or ""
+        return Attacked(refused=reason) if reason.startswith(NOT_SET_UP) else Attacked(unfinished=reason)
     if result.verdict is not Verdict.OK:
         return Attacked(unfinished=f"{result.verdict.value}: {result.reason}")
     return Attacked(frozenset(json.loads(result.stdout)))

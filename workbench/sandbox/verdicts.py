@@ -14,6 +14,9 @@ from workbench.types import Verdict
 
 Stop = Literal["wall", "cpu", "memory", "output", "disk", "cancelled", "unwatched"]
 
+NOT_SET_UP = "The sandbox could not be set up"
+"""How the reason begins where this machine refused a step of setting a run up, rather than being slow."""
+
 _NO_MEMORY = re.compile(r"(\w+\.)*_?(Array)?MemoryError\b|OSError: \[Errno 12\]")
 _REFUSED = re.compile(r"PermissionError|Operation not permitted|Permission denied|Read-only file system")
 

@@ -16,7 +16,7 @@ from typing import Any
 from workbench.sandbox import usage
 from workbench.sandbox.records import Request
 from workbench.sandbox.streams import Capped, collect, sealed
-from workbench.sandbox.verdicts import Observed, Stop
+from workbench.sandbox.verdicts import NOT_SET_UP, Observed, Stop
 
 TICK_S = 0.05
 START_S = 30.0
@@ -143,7 +143,7 @@ class Watch:
                 self.seen.cpu_s = max(self.seen.cpu_s, message["cpu_s"] - self._cpu0)
                 self._raise_peak(message["peak"] - self._resident0)
             case "failed":
-                self.seen.lost = f"The sandbox could not be set up: {message['what'].strip().splitlines()[-1]}"
+                self.seen.lost = f"{NOT_SET_UP}: {message['what'].strip().splitlines()[-1]}"
 
     def _read(self, fd: int) -> None:
         try:
