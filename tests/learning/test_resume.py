@@ -271,7 +271,7 @@ def test_ten_steps_are_five_a_kill_and_five_more(
     assert (latest is not None and latest[0] == 5) == (not settings)
     resumed = finish(command("resume", str(other)))
     assert resumed.returncode == 0, resumed.stderr
-    assert left.metrics()["learning_rate"].tolist() == [0.003] * 4 + [0.02] * 6
+    assert left.metrics()["learning_rate_base"].tolist() == [0.003] * 4 + [0.02] * 6
     assert_same(one, other, 10)
 
 
