@@ -47,7 +47,6 @@ CREATE TABLE knobs(seq INTEGER PRIMARY KEY, step INTEGER NOT NULL, event TEXT NO
 CREATE TABLE executions(key TEXT PRIMARY KEY, result BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX states_step ON states(step);
 CREATE INDEX curriculum_step ON curriculum(step);
-CREATE INDEX turns_state ON turns(state);
 """
 
 TURN_COLUMNS = (

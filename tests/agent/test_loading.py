@@ -64,6 +64,11 @@ def test_refuses_a_hub_id_at_once_where_the_hub_cannot_be_reached(monkeypatch: p
     assert requests == ["some-owner/some-model"]
 
 
+@pytest.mark.parametrize("name", ["models--Qwen--Qwen2.5", "qwen2.5.", "-x", "modèle", "a/b.git"])
+def test_refuses_a_hub_id_that_can_be_none(name: str) -> None:
+    assert "as a hub id it is not well formed" in refusal(name)
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [(RepositoryNotFoundError, "the hub has no such model"), (GatedRepoError, "accept its terms on the hub")],

@@ -115,15 +115,18 @@ def reach_hub(source: Source) -> Source:
     if Path(source.base).is_dir():
         return source
     from huggingface_hub import HfApi, try_to_load_from_cache
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
-    cached = isinstance(try_to_load_from_cache(source.base, "config.json"), str)
+    cached = False
     try:
+        cached = isinstance(try_to_load_from_cache(source.base, "config.json"), str)
         HfApi().model_info(source.base, timeout=_HUB_TIMEOUT_S)
     except GatedRepoError:
         reason = "it is gated: accept its terms on the hub and set HF_TOKEN"
     except RepositoryNotFoundError:
         reason = "the hub has no such model, or it is private: check the name, or set HF_TOKEN"
+    except HFValidationError:
+        reason = "it is not well formed: expected owner/name"
     except Exception as error:  # no network, a proxy, a time-out, HF_HUB_OFFLINE
         if cached:
             log.info("the hub cannot be reached (%s): %s is taken from the cache", error, source.base)

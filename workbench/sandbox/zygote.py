@@ -179,7 +179,7 @@ def _reap() -> None:
 
 
 def _childless(*, wait: bool = False) -> bool:
-    """Reap what has ended (`wait`: one at least); whether nothing is left below us."""
+    """Reap what has ended (`wait`: wait for all); whether nothing is left below us."""
     try:
         while os.waitpid(-1, 0 if wait else os.WNOHANG)[0]:
             pass
@@ -227,8 +227,7 @@ def init(run: socket.socket, config: Config) -> None:
     if config["mode"] == "namespaces":
         with contextlib.suppress(OSError):
             os.kill(-1, signal.SIGKILL)  # what is left of the run: once it is waited for, its CPU is counted
-        while not _childless(wait=True):
-            pass
+        _childless(wait=True)
     while not _childless():
         _kill_descendants()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
