@@ -84,11 +84,35 @@ def test_what_is_not_right_has_its_verdict(judged: Judge, program: str, verdict:
     assert judgement.cases[0].reason
 
 
-def test_blank_lines_and_a_byte_that_is_no_text_are_bytes(judged: Judge) -> None:
+def test_blank_lines_are_white_space(judged: Judge) -> None:
     assert judged("print('\\n' * 200_000, 9)\n", TESTS[:1]).verdict is OK
-    latin = [judging.Test("latin", b"", "é\n".encode("latin-1"))]
-    assert judged("import sys; sys.stdout.buffer.write(b'\\xe9')\n", latin).verdict is OK
-    assert judged("print('é')\n", latin).verdict is WRONG
+
+
+SAME = Checker(
+    "import sys\nright = sys.stdin.buffer.read() == open('test.ans', 'rb').read()\nsys.exit(42 if right else 43)\n"
+)
+EVERY_BYTE = b"\xef\xbb\xbfa\0\r\n" + bytes(range(256)) + b"\n"
+
+
+@pytest.mark.parametrize("checker", [Comparison(space_change_sensitive=True), SAME], ids=["compared", "checked"])
+@pytest.mark.parametrize(
+    ("output", "answer", "verdict"),
+    [
+        (EVERY_BYTE, EVERY_BYTE, OK),
+        (b"\xff", b"\xef\xbf\xbd", WRONG),
+        (b"\xff", b"\xfe", WRONG),
+        (b"\xe9", b"\xe9", OK),
+        (b"\xc3\xa9", b"\xe9", WRONG),
+        (b"\xef\xbb\xbf1", b"1", WRONG),
+        (b"1\0", b"1", WRONG),
+        (b"1\r\n", b"1\n", WRONG),
+    ],
+)
+def test_it_is_bytes_that_are_judged(
+    judged: Judge, output: bytes, answer: bytes, verdict: Verdict, checker: Comparison | Checker
+) -> None:
+    program = f"import sys\nsys.stdout.buffer.write({output!r})\n"
+    assert judged(program, [judging.Test("bytes", b"", answer)], checker).verdict is verdict
 
 
 def test_the_first_failure_decides_whichever_ends_first(judged: Judge) -> None:

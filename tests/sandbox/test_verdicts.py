@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import time
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -55,7 +57,16 @@ MEMORY, OUTPUT = Verdict.MEMORY_LIMIT, Verdict.OUTPUT_LIMIT
         ("import mmap\nm = mmap.mmap(-1, 10**9)\nfor i in range(0, 10**9, 4096): m[i] = 1", MEMORY, {}),
         ("while True: print('x' * 65536)", OUTPUT, {"truncated": True}),
         ("print('a'); raise KeyError('b')", ERROR, {"stdout": "a\n"}),
-        ("import sys; sys.stdout.buffer.write(b'\\xff\\xfe ok')", OK, {}),
+        (
+            "import sys; sys.stdout.buffer.write(b'\\xef\\xbb\\xbf\\xff\\0\\r\\n')",
+            OK,
+            {"stdout_bytes": b"\xef\xbb\xbf\xff\0\r\n", "stdout": "\ufeff\ufffd\0\r\n"},
+        ),
+        (
+            "import sys; sys.stderr.buffer.write(b'\\xff\\r\\n'); sys.exit(1)",
+            ERROR,
+            {"stderr_bytes": b"\xff\r\n", "stderr": "\ufffd\r\n", "reason": "\ufffd"},
+        ),
         ("print('naïve 😀', '\\ud800'.encode('utf-8', 'replace'))", OK, {"stdout": "naïve 😀 b'?'\n"}),
     ],
 )
@@ -131,6 +142,13 @@ def test_times_and_memory_are_told(run) -> None:
     busy = run("s = sum(i * i for i in range(3_000_000)); x = bytearray(5 * 10**7)")
     assert 0.05 < busy.cpu_s <= busy.wall_s * 1.5 + 0.1
     assert 45 < busy.peak_mb < 120
+
+
+def test_a_result_can_be_copied_and_kept(run) -> None:
+    result = run("import sys; sys.stdout.buffer.write(b'\\xff')")
+    assert pickle.loads(pickle.dumps(result)) == replace(result) == result
+    assert asdict(result)["stdout_bytes"] == b"\xff"
+    assert replace(result, stdout_bytes=b"\xfe") != result
 
 
 def test_a_submission_is_collected_as_bytes(run) -> None:

@@ -40,6 +40,8 @@ ABSOLUTE, RELATIVE = Comparison(float_absolute_tolerance=0.5), Comparison(float_
         (b"10.5", b"10", ABSOLUTE),
         (b"99 -101", b"100 -100", RELATIVE),
         (b"1", b"1.0", Comparison(float_tolerance=0)),
+        (b"\xff\r\n", b"\xff\n", EXACT),
+        (b"\0 \xef\xbb\xbf\xff", b"\0 \xef\xbb\xbf\xff", SPACED),
     ],
 )
 def test_accepted(output: bytes, answer: bytes, how: Comparison) -> None:
@@ -59,6 +61,10 @@ def test_accepted(output: bytes, answer: bytes, how: Comparison) -> None:
         (b"1.0", b"1", EXACT, "token 1 is not the expected one."),
         (b"-0.0", b"0", EXACT, "token 1 is not the expected one."),
         (b"\xef\xbb\xbf1", b"1", EXACT, "token 1 is not the expected one."),
+        (b"\xff", b"\xef\xbf\xbd", EXACT, "token 1 is not the expected one."),
+        (b"\xff", b"\xfe", EXACT, "token 1 is not the expected one."),
+        (b"\xc4", b"\xe4", ANY_CASE, "token 1 is not the expected one."),
+        (b"a\0", b"a ", EXACT, "token 1 is not the expected one."),
         (b"1\xc2\xa02", b"1 2", EXACT, "token 1 is not the expected one."),
         (b"a b", b"a  b", SPACED, "part 2 is not the expected one."),
         (b"a\r\n", b"a\n", SPACED, "part 2 is not the expected one."),

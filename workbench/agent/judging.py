@@ -128,13 +128,10 @@ async def _judge_one(
     result = await executor.run(request)
     if result.verdict is not Verdict.OK:
         return Case(test.name, result.verdict, result.cpu_s, result.reason)
-    output = result.stdout.encode()
     if isinstance(checker, Checker):
-        verdict, reason = await _check(executor, output, test, checker)
+        verdict, reason = await _check(executor, result.stdout_bytes, test, checker)
     else:
-        # Bytes that are no UTF-8 came out of the sandbox as replacement characters.
-        answer = test.answer if test.answer.isascii() else test.answer.decode("utf-8", "replace").encode()
-        reason = await asyncio.to_thread(compare, output, answer, checker)
+        reason = await asyncio.to_thread(compare, result.stdout_bytes, test.answer, checker)
         verdict = Verdict.OK if reason is None else Verdict.WRONG_ANSWER
     return Case(test.name, verdict, result.cpu_s, reason)
 

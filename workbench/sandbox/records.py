@@ -99,8 +99,9 @@ class Result:
     wall_s: float
     peak_mb: float
     """Largest memory seen beyond the preloaded interpreter."""
-    stdout: str
-    stderr: str
+    stdout_bytes: bytes
+    """Judged by these: two outputs that differ may read the same as text."""
+    stderr_bytes: bytes
     truncated: bool
     level: str
     """Isolation level A-E it ran under."""
@@ -110,3 +111,12 @@ class Result:
     """The last error was a permission the sandbox does not give; a label for logs, not part of the verdict."""
     reason: str | None = None
     """One sentence when the verdict is not ok, or when there is no submission for a reason other than absence."""
+
+    @property
+    def stdout(self) -> str:
+        """As text for people and prompts; what is no UTF-8 is replaced."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        return self.stderr_bytes.decode("utf-8", "replace")

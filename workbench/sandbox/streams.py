@@ -28,9 +28,9 @@ class Capped:
     def truncated(self) -> bool:
         return self.total > self._head_cap + self._tail_cap
 
-    def text(self) -> str:
+    def kept(self) -> bytes:
         gap = b"\n[... cut ...]\n" if self.truncated and self._tail_cap else b""
-        return (bytes(self._head) + gap + bytes(self._tail)).decode("utf-8", "replace")
+        return bytes(self._head + gap + self._tail)
 
 
 def sealed(data: bytes, name: str) -> int:

@@ -48,8 +48,8 @@ def judge(seen: Observed, limits: Limits, level: str) -> Result:
         code, signum = (ended, None) if ended >= 0 else (None, -ended)
     elif seen.stopped:
         signum = int(signal.SIGKILL)
-    stderr = seen.stderr.text()
-    last = last_line(stderr)
+    stderr = seen.stderr.kept()
+    last = last_line(stderr.decode("utf-8", "replace"))
     verdict, reason = _verdict(seen, limits, code, signum, last)
     return Result(
         verdict=verdict,
@@ -58,8 +58,8 @@ def judge(seen: Observed, limits: Limits, level: str) -> Result:
         cpu_s=round(seen.cpu_s, 4),
         wall_s=round(seen.wall_s, 4),
         peak_mb=round(seen.peak_mb, 1),
-        stdout=seen.stdout.text(),
-        stderr=stderr,
+        stdout_bytes=seen.stdout.kept(),
+        stderr_bytes=stderr,
         truncated=seen.stdout.truncated or seen.stderr.truncated,
         level=level,
         submission=seen.submission,
