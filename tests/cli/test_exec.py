@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import sys
+import tty
 from pathlib import Path
 
 import pytest
 
+from workbench.cli.exec import readable
 from workbench.cli.main import run_command
 
 FIELDS = {"verdict", "exit_code", "signal", "cpu_s", "wall_s", "peak_mb", "stdout", "stderr", "truncated", "level"}
@@ -31,6 +36,8 @@ def test_a_program_reads_and_writes(run) -> None:
     assert result["verdict"] == "ok"
     assert set(result) >= FIELDS
     assert result["level"] in "ABCDE"
+    _, result = run("import sys; sys.stdout.buffer.write(b'\\xff')")
+    assert result["stdout"] == "\ufffd", "JSON has text only"
 
 
 def test_how_it_ended_is_told(run) -> None:
@@ -69,6 +76,61 @@ def test_a_program_is_run_in_the_encoding_it_declares(tmp_path: Path, capsys: py
     program.write_bytes(b"print('caf\xe9')\n")
     assert run_command(["exec", str(program), "--json"]) == 1
     assert "SyntaxError" in json.loads(capsys.readouterr().out)["stderr"]
+
+
+HOSTILE = "\x1b]0;title\a\x1b]52;c;aGk=\a\x1b[2J\x9b2Jé\r\n\tx\u202e\u2066\u200f".encode() + b"\xff\0"
+HARMLESS = (r"\x1b]0;title\x07\x1b]52;c;aGk=\x07\x1b[2J\x9b2Jé\r" + "\n\tx" + r"\u202e\u2066\u200f\xff\x00").encode()
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> str:
+    """A program that writes to both streams, and whose last line is the reason why it failed."""
+    program = tmp_path / "hostile.py"
+    lines = (f"for s in (sys.stdout, sys.stderr): s.buffer.write({HOSTILE!r})", r"sys.exit('\n\x1b[2Jend')")
+    program.write_text("\n".join(("import sys", *lines)))
+    return str(program)
+
+
+@pytest.mark.parametrize("seen", ["stdout", "stderr"])
+def test_a_terminal_is_shown_what_a_pipe_is_given(
+    hostile: str, seen: str, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Each stream by itself: the other one is no terminal."""
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+    with open(ours, "rb", buffering=0) as screen, open(theirs, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, seen, terminal)
+        assert run_command(["exec", hostile]) == 1
+        shown = screen.read(65536)
+    told = dict(zip(("stdout", "stderr"), capsysbinary.readouterr(), strict=True))
+    assert told[seen] == b""
+    told[seen] = shown
+    written = {name: HARMLESS if name == seen else HOSTILE for name in told}
+    assert told["stdout"] == written["stdout"]
+    assert told["stderr"].startswith(written["stderr"] + b"\n")
+    reason = rb"\x1b[2Jend" if seen == "stderr" else b"\x1b[2Jend"
+    end = told["stderr"].removeprefix(written["stderr"] + b"\n")
+    assert end.startswith(reason + b"\n[runtime_error, ")
+    assert end.endswith(b"]\n" + reason + b"\n")
+
+
+def test_a_terminal_of_another_encoding_is_written_to(hostile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+    with open(theirs, "w", encoding="ascii") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert run_command(["exec", hostile]) == 1
+        assert os.read(ours, 65536) == HARMLESS.replace("é".encode(), rb"\xe9")
+    os.close(ours)
+
+
+def test_only_what_acts_on_a_terminal_is_written_otherwise() -> None:
+    acting = {*range(9), *range(11, 32), *range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F}
+    acting |= {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+    for code in range(0x3000):
+        text = readable(f"a{chr(code)}b".encode())
+        assert (text == f"a{chr(code)}b") == (code not in acting), hex(code)
+        assert code not in acting or text.isprintable()
 
 
 @pytest.mark.parametrize(

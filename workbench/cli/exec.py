@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from workbench.config import make_config
 from workbench.types import Verdict, WorkbenchError
+
+# C0 and C1 controls but tab and newline, and all marks that change the reading direction
+_ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """The bytes of a stream; as JSON, or wherever a string is made of it, its text."""
+
+    data: bytes
+
+    def __str__(self) -> str:
+        return self.data.decode("utf-8", "replace")
 
 
 def execute(program: Path, stdin: Path | None, settings: dict[str, Any]) -> dict[str, Any]:
@@ -30,8 +45,8 @@ def execute(program: Path, stdin: Path | None, settings: dict[str, Any]) -> dict
         "cpu_s": round(result.cpu_s, 4),
         "wall_s": round(result.wall_s, 4),
         "peak_mb": round(result.peak_mb, 1),
-        "stdout": result.stdout,
-        "stderr": result.stderr,
+        "stdout": Printed(result.stdout_bytes),
+        "stderr": Printed(result.stderr_bytes),
         "truncated": result.truncated,
         "level": result.level,
         "reason": result.reason,
@@ -49,15 +64,29 @@ def _read(path: Path) -> bytes:
 
 def show(result: dict[str, Any]) -> None:
     """The program's own streams, and on stderr one line about it, with the reason when there is one."""
-    sys.stdout.write(result["stdout"])
-    sys.stdout.flush()
-    sys.stderr.write(result["stderr"])
+    _write(sys.stdout, result["stdout"].data)
+    errors = result["stderr"].data
+    _write(sys.stderr, errors + b"\n" if errors and not errors.endswith(b"\n") else errors)
     spent = f"{result['cpu_s']:.2f} s CPU, {result['wall_s']:.2f} s, {result['peak_mb']:.0f} MB"
-    if result["stderr"] and not result["stderr"].endswith("\n"):
-        sys.stderr.write("\n")
-    print(f"[{result['verdict']}, {spent}, isolation level {result['level']}]", file=sys.stderr)
+    print(f"[{result['verdict']}, {spent}, isolation level {result['level']}]", file=sys.stderr, flush=True)
     if result["reason"]:
-        print(result["reason"], file=sys.stderr)
+        _write(sys.stderr, f"{result['reason']}\n".encode("utf-8", "backslashreplace"))
+
+
+def _write(stream: TextIO, data: bytes) -> None:
+    """As they are, but to a terminal as text that cannot act on it."""
+    if stream.isatty():
+        data = readable(data).encode(stream.encoding, "backslashreplace")
+    stream.buffer.write(data)
+    stream.flush()
+
+
+def readable(data: bytes) -> str:
+    """Text of a program that nobody has read, for a terminal: what is no UTF-8 and what does something other than to
+    show a character, such as to move the cursor, set the clipboard or turn the reading direction, as Python writes it.
+    """
+    text = data.decode("utf-8", "backslashreplace")
+    return _ACTING.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def status(result: dict[str, Any]) -> int:
