@@ -52,13 +52,18 @@ from workbench.sandbox.places import Places
 from workbench.sandbox.records import Flavour, Limits, Request, Result
 from workbench.sandbox.streams import Capped
 from workbench.sandbox.verdicts import Observed, judge
-from workbench.sandbox.watch import Watch
-from workbench.sandbox.zygotes import NotStarted, Zygote
+from workbench.sandbox.watch import START_S, Watch
+from workbench.sandbox.zygotes import BOOT_S, NotStarted, Zygote
 from workbench.types import WorkbenchError
 
 __all__ = ["Executor", "Limits", "Request", "Result"]
 
 log = logging.getLogger(__name__)
+
+TRIES = 2
+"""A run that was lost by us is run once more."""
+KILL_S = 10.0
+"""Longest that a run's processes are waited for once they were killed (`Watch`)."""
 
 Seat = tuple[Flavour, int]
 """Which of the zygotes of a flavour."""
@@ -200,6 +205,11 @@ class Executor:
         assert self._isolation is not None
         return self._isolation.level
 
+    @staticmethod
+    def longest_s(limits: Limits) -> float:
+        """Seconds that a run may take once it has its turn: as often as it can be lost, each time by a new zygote."""
+        return TRIES * (BOOT_S + START_S + limits.wall_s + KILL_S)
+
     def describe(self) -> dict[str, Any]:
         """level, missing, hints, tried (as `workbench doctor` tells); once started, seconds until zygotes were warm.
 
@@ -255,10 +265,10 @@ class Executor:
     # One run
 
     async def _serve(self, request: Request) -> Result:
-        """Wait for a free slot and run; a run that was lost by us is run once more."""
+        """Wait for a free slot and run, `TRIES` times at most."""
         async with self._slots:
             assert self._isolation is not None
-            for _ in range(2):
+            for _ in range(TRIES):
                 try:
                     seen = await self._once(request)
                 except (OSError, WorkbenchError) as error:
