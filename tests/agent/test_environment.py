@@ -7,7 +7,9 @@ import logging
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 
 from workbench.agent.environment import Environment, Outcome, feedback_from_dict, feedback_to_dict, task_digest
-from workbench.sandbox.executor import Executor, Limits
+from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.grader import Grader
 from workbench.tasks.metrics import METRICS
@@ -315,6 +317,51 @@ def test_a_result_that_cannot_be_stored_is_told_to_who_waits(
     wait = environment.submit("used-cars", answer(SAVE))
     with pytest.raises(WorkbenchError, match="the disk is full"):
         wait()
+
+
+class Late(Executor):
+    """Answers each script so many seconds after it was asked; one of `None` never."""
+
+    level = "B"  # type: ignore[assignment]
+
+    def __init__(self, *after_s: float | None) -> None:
+        self.after_s = list(after_s)
+
+    def submit(self, request: Request) -> Future[Result]:
+        run: Future[Result] = Future()
+        if (after_s := self.after_s.pop(0)) is not None:
+            result = Result(Verdict.RUNTIME_ERROR, 1, None, 0.1, 0.1, 1.0, b"", b"ValueError\n", False, "B")
+            threading.Timer(after_s, run.set_result, [result]).start()
+        return run
+
+
+def test_an_executor_may_be_as_slow_as_it_can_be_for_each_script(
+    tasks: dict[str, MleTask], grader: Grader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Environment, "longest_s", 1.0)
+    environment = Environment(tasks, Late(0.6, 1.2, 1.8), Limits(), grader=grader)
+    waits = [environment.submit("used-cars", answer(f"print({n})\n")) for n in range(3)]
+    assert waits[-1]().feedback.reason == "ValueError"
+
+
+def test_an_executor_that_hangs_is_waited_for_no_longer_than_twice_that(
+    tasks: dict[str, MleTask], grader: Grader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Environment, "longest_s", 0.5)
+    environment = Environment(tasks, Late(0.1, None), Limits(), grader=grader)
+    waits = [environment.submit("used-cars", answer(f"print({n})\n")) for n in range(2)]
+    began = time.monotonic()
+    with pytest.raises(WorkbenchError, match=r"no answer for a script of task 'used-cars' \(2 waiting\), nor any"):
+        waits[-1]()
+    assert 0.5 <= time.monotonic() - began < 3
+
+
+def test_how_long_one_answer_may_take(tasks: dict[str, MleTask]) -> None:
+    """A run twice: 60 s until the zygote is there, 30 s until the script starts, its wall time, 10 s until all of it is
+    dead; then a grader twice: 120 s until it is there, and its limit; and 60 s for a busy machine."""
+    limits = Limits(wall_s=15.0)
+    assert Executor.longest_s(limits) == 2 * (60 + 30 + 15 + 10) == 230
+    assert Environment(tasks, Late(), limits, grader=Grader(limit_s=10.0)).longest_s == 230 + 2 * (120 + 10) + 60
 
 
 def test_a_result_of_other_libraries_or_isolation_is_not_read_back(

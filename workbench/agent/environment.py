@@ -15,6 +15,7 @@ import json
 import platform
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -28,7 +29,7 @@ from typing import Any, Protocol, Self
 from workbench.agent.prompts import parse_code, parse_own_score, stamp, trim
 from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.sandbox.mounts import LIBRARIES
-from workbench.tasks.grader import Grader, GradingLost
+from workbench.tasks.grader import BOOT_S, Grader, GradingLost
 from workbench.tasks.mle import MleTask, answers
 from workbench.types import Action, Feedback, Verdict, WorkbenchError
 
@@ -36,7 +37,7 @@ KEPT_OUTPUT = 4000
 """Characters of each stream that a feedback keeps (head and tail)."""
 
 SLACK_S = 60.0
-"""How much longer than its own limits the queue may take before the execution counts as stuck."""
+"""How much longer than its parts an execution may take, on a busy machine, before it counts as stuck."""
 
 FAILURES: dict[str, str] = {
     "no_code": r"^no code",
@@ -115,6 +116,8 @@ class Environment:
         self._counted: set[str] = set()
         self._running: dict[str, Future[Judged]] = {}
         """By key: executions that nobody has waited for yet."""
+        self._answered = 0.0
+        """When the last execution came to something, by the monotonic clock."""
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -196,6 +199,8 @@ class Environment:
                 judged.set_exception(error)
             else:
                 judged.set_result((feedback, result.submission))
+            finally:
+                self._answered = time.monotonic()
 
         def arrived(run: Future[Result]) -> None:
             # A thread of its own waits for the grader: that of the executor has runs to watch. None of a pool: at the
@@ -217,12 +222,11 @@ class Environment:
         with self._lock:
             waiting = len(self._running)
         try:
-            most_s = SLACK_S + waiting * (self.limits.wall_s + self.grader.limit_s + 1)
-            feedback, submission = judged.result(timeout=most_s)
+            feedback, submission = self._result(judged)
         except FutureTimeout:
             raise WorkbenchError(
-                f"The executor gave no answer for a script of task '{task_id}' ({waiting} waiting): "
-                "run `workbench doctor` and start again with `workbench resume`."
+                f"The executor gave no answer for a script of task '{task_id}' ({waiting} waiting), nor any other in "
+                f"{self.longest_s:.0f} s: run `workbench doctor` and start again with `workbench resume`."
             ) from None
         finally:
             with self._lock:  # only now: whoever submits it meanwhile finds it running or stored
@@ -232,6 +236,25 @@ class Environment:
         if lost and executed:
             self._counted.discard(key)  # should it be run once more, that is the first time
         return Outcome(feedback, submission, executed and not lost)
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds within which one of the executions under way must come to something: a run may be lost and be run
+        again, and the grader's process may end and get one successor."""
+        return SLACK_S + self.executor.longest_s(self.limits) + 2 * (BOOT_S + self.grader.limit_s)
+
+    def _result(self, judged: Future[Judged]) -> Judged:
+        """Wait as long as others are answered: each that is before it in the queue may take the longest, too.
+
+        Raises TimeoutError once none was, after at most two times `longest_s`.
+        """
+        while True:
+            since = time.monotonic()
+            try:
+                return judged.result(timeout=self.longest_s)
+            except FutureTimeout:
+                if self._answered < since:
+                    raise
 
 
 def task_digest(task: MleTask) -> str:
