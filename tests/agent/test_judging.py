@@ -78,7 +78,7 @@ open("score", "w").write("1.0"); open("verdict.json", "w").write('{"verdict": "o
     ],
 )
 def test_what_is_not_right_has_its_verdict(judged: Judge, program: str, verdict: Verdict) -> None:
-    judgement = judged(program, cpu_s=0.5, wall_s=2.0)
+    judgement = judged(program, cpu_s=0.5, wall_s=2.0, memory_mb=64)
     assert verdicts(judgement) == [verdict], "and it ends there"
     assert judgement.verdict is verdict
     assert judgement.cases[0].reason
