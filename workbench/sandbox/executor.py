@@ -22,6 +22,7 @@ What is not:
 - a bug in the kernel. Where that matters, run the workbench in a virtual machine;
 - timing and cache channels between runs on one machine;
 - exact memory limits over several processes: the sum is polled every 50 ms, a short overshoot is possible;
+- kernel memory for maps of memory and for locks of files: only CPU time and the number of processes bound it;
 - all CPU of children whose parent ignores SIGCHLD: what they use after the last look, each 50 ms; wall time bounds it;
 - at level D below Landlock 6, other processes of the same user: a script can signal them, the trainer too, though not
   its own init and zygote;
@@ -41,7 +42,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -52,7 +53,7 @@ from workbench.sandbox.places import Places
 from workbench.sandbox.records import Flavour, Limits, Request, Result
 from workbench.sandbox.streams import Capped
 from workbench.sandbox.verdicts import Observed, judge
-from workbench.sandbox.watch import START_S, Watch
+from workbench.sandbox.watch import KILL_S, START_S, Watch
 from workbench.sandbox.zygotes import BOOT_S, NotStarted, Zygote
 from workbench.types import WorkbenchError
 
@@ -62,8 +63,6 @@ log = logging.getLogger(__name__)
 
 TRIES = 2
 """A run that was lost by us is run once more."""
-KILL_S = 10.0
-"""Longest that a run's processes are waited for once they were killed (`Watch`)."""
 
 Seat = tuple[Flavour, int]
 """Which of the zygotes of a flavour."""
@@ -302,8 +301,7 @@ class Executor:
             zygote.reap()
             self._end_retired()
             if folder is not None:  # aside: a script may have left a tree that takes seconds to remove
-                with contextlib.suppress(RuntimeError):  # refused when the process ends; the folder goes with the base
-                    asyncio.get_running_loop().run_in_executor(None, workfolder.remove, folder)
+                _aside(workfolder.remove, folder)
 
     def _refill(self, zygote: Zygote) -> None:
         with contextlib.suppress(OSError):  # it died: the next request finds out and starts another
@@ -369,8 +367,14 @@ class Executor:
 
     def _end_retired(self) -> None:
         for zygote in [zygote for zygote in self._retiring if zygote.active == 0]:
-            zygote.kill()
             self._retiring.discard(zygote)
+            _aside(zygote.kill)  # without namespaces it has to end what is below it first
+
+
+def _aside(work: Callable[..., None], *arguments: object) -> None:
+    """On a thread of its own, so that no run waits for it."""
+    with contextlib.suppress(RuntimeError):  # refused while the process ends, and all that is ours with it
+        asyncio.get_running_loop().run_in_executor(None, work, *arguments)
 
 
 async def _first(boots: Sequence[asyncio.Task[None]]) -> None:

@@ -153,9 +153,10 @@ def _say_once(found: Isolation) -> None:
     tone = logging.INFO if found.level in "AB" else logging.WARNING
     log.log(
         tone,
-        "Scripts run at isolation level %s; not given: %s.",
+        "Scripts run at isolation level %s; not given: %s.%s",
         found.level,
         "; ".join(found.missing) or "nothing known",
+        "" if found.certain else f" {found.hints[0]}",
     )
 
 

@@ -26,6 +26,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
+_SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 
 # PyDLL keeps the GIL during the call: the child of a raw clone() must never have to take it back from another thread.
@@ -102,7 +103,14 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def read_only(target: str) -> None:
-    """Remount a bind read-only, keeping the flags that this namespace may not clear."""
+    """Make a bind read-only with all mounts below it; before Linux 5.12 the bind alone.
+
+    Flags that this namespace may not clear are kept.
+    """
+    attributes = struct.pack("<QQQQ", MS_RDONLY | MS_NOSUID, 0, 0, 0)
+    call = (ctypes.c_long(_SYS_MOUNT_SETATTR), ctypes.c_int(_AT_FDCWD), target.encode(), ctypes.c_uint(_AT_RECURSIVE))
+    if _libc.syscall(*call, attributes, ctypes.c_size_t(len(attributes))) == 0:
+        return
     flags = os.statvfs(target).f_flag & (MS_NOSUID | MS_NODEV | 8 | 1024)  # 8: noexec; 1024: noatime
     mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)
 

@@ -33,7 +33,7 @@ MASKED = (
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 BOX, DATA, JOB = "/box", "/data", "/job"
-"""Inside: our two scripts, all public folders (hidden from a run), the run's working folder."""
+"""Inside: our scripts, all public folders (hidden from a run), the run's working folder."""
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/alternatives")
 
@@ -127,7 +127,7 @@ def view(public: Mapping[str, Path], hidden: Sequence[Path] = ()) -> View:
     here = Path(__file__).parent
     plan |= {
         f"{BOX}/{name}": Mount("bind", f"{BOX}/{name}", str(here / name))
-        for name in ("zygote.py", "program.py", "jail.py")
+        for name in ("zygote.py", "program.py", "family.py", "jail.py")
     }
     plan |= {inside: Mount("bind", inside, str(outside)) for inside, outside in public.items()}
     return View(_parents_first(plan), (*shown, *libraries), sites, temporary)

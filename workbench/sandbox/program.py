@@ -22,7 +22,7 @@ def fresh_main(folder: str) -> ModuleType:
     vars(module).update(__file__=f"{folder}/{SCRIPT}", __builtins__=__builtins__, __annotations__={})
     globals()["_old_main"] = sys.modules["__main__"]  # its functions are still running
     sys.modules["__main__"] = module
-    for name in ("jail", "program"):
+    for name in ("family", "jail", "program"):
         sys.modules.pop(name, None)
     sys.argv[:] = [SCRIPT]
     sys.path[0:0] = [folder]

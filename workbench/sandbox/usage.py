@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import math
@@ -93,23 +94,29 @@ def memory_bytes(pids: list[int], inherited: int, worry: float) -> float:
     return float(max(private, shares - inherited) + others)
 
 
-def socket_bytes(pids: list[int]) -> int:
+def socket_bytes(pids: list[int], worry: float) -> int:
     """The most that the sockets of these processes may hold in the kernel, where no count of a process's pages sees it.
 
     A socket holds what it sent and nobody has read, up to its send buffer. One that several processes share counts
-    once; of a process that does not show its descriptors, each that it has room for counts.
+    once; of a process that does not show its descriptors, each that it has room for counts. 0 where it is below `worry`
+    even if every open file were a socket of its own: to look at each takes milliseconds.
     """
-    sockets, hidden = set[str](), 0
+    hidden, names = 0, list[str]()
     for pid in pids:
         try:
-            for fd in os.listdir(f"/proc/{pid}/fd"):
-                target = os.readlink(f"/proc/{pid}/fd/{fd}")
-                if target.startswith("socket:"):
-                    sockets.add(target)
+            names += [f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]
         except PermissionError:
             hidden += _room(pid)
         except OSError:
-            continue  # it ended, or closed that one
+            continue  # it ended
+    if (len(names) + hidden) * _send_buffer() < worry:
+        return 0
+    sockets = set[str]()
+    for name in names:
+        with contextlib.suppress(OSError):  # it was closed
+            target = os.readlink(name)
+            if target.startswith("socket:"):
+                sockets.add(target)
     return (len(sockets) + hidden) * _send_buffer()
 
 

@@ -21,9 +21,11 @@ from workbench.sandbox.verdicts import NOT_SET_UP, Observed, Stop
 TICK_S = 0.05
 START_S = 30.0
 """A child that has not started its script by then is lost (by us)."""
-REST = 5.0
-"""A look at a run that took CPU time is followed by this multiple of it without one: many processes and files are many
-pages of /proc to read, on the thread that all runs share."""
+KILL_S = 10.0
+"""Longest that the processes of a run are waited for once they were killed."""
+REST, LONGEST_REST_S = 5.0, 0.25
+"""A look at a run that took CPU time is followed by this multiple of it without one, up to a bound: many processes and
+files are many pages of /proc to read, on the thread that all runs share."""
 MOST_FILES = 16384
 """Of a run without a file system of its own; where it has some, each of its folders takes half as many."""
 SLACK_MB = 32
@@ -51,24 +53,27 @@ class Watch:
         self._ledger: dict[tuple[int, int], int] = {}
         self._hung_up = False
         self._killed: float | None = None
+        self._ticker: asyncio.TimerHandle | None = None
         self.seen = Observed(Capped(cap, tail=False), Capped(cap, tail=True))
 
     async def observe(self, public: str | None, work: str | None) -> Observed:
         """Run to the end. `public`: the run's folder as the zygote names it; `work`: its folder without namespaces."""
-        ticker, self._work = None, work
+        self._work = work
         try:
             self._ask(public, work)
-            ticker = self._loop.create_task(self._tick())
-            await self._dead
+            self._ticker = self._loop.call_later(TICK_S, self._tick)
+            await asyncio.shield(self._dead)
         except asyncio.CancelledError:
             self._stop("cancelled")
-            await asyncio.wait_for(asyncio.shield(self._dead), 10)
+            while not self._dead.done():  # `_insist` ends it at the latest
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.shield(self._dead)
             raise
         except OSError as error:
             self.seen.lost = f"The sandbox could not be reached: {error}."
         finally:
-            if ticker is not None:
-                ticker.cancel()
+            if self._ticker is not None:
+                self._ticker.cancel()
             self._settle()
         return self.seen
 
@@ -126,6 +131,9 @@ class Watch:
 
     def _note(self, message: dict[str, Any], fds: list[int]) -> None:
         match message["event"]:
+            case "parked" | "furnished" if not fds:
+                self.seen.lost = "No file descriptor was left to watch the run with: raise `ulimit -n`."
+                self._kill()
             case "parked":
                 self._init = fds[0]
                 self._listen(self._init, self._die)
@@ -159,22 +167,20 @@ class Watch:
         ) or stream.total > FLOOD * self._request.limits.output_kb * 1024:
             self._stop("output")
 
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            now = time.monotonic()
-            if self._killed is not None:
-                self._insist(now - self._killed)
-                continue
-            if self._begun is None:
-                if now - self._asked > START_S:
-                    self.seen.lost = f"The sandbox did not start the script within {START_S:g} s."
-                    self._kill()
-                continue
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(TICK_S, self._tick)
+        now = time.monotonic()
+        if self._killed is not None:
+            self._insist(now - self._killed)
+        elif self._begun is None:
+            if now - self._asked > START_S:
+                self.seen.lost = f"The sandbox did not start the script within {START_S:g} s."
+                self._kill()
+        else:
             if now >= self._next_look:
                 spent = time.thread_time()
                 self._look()
-                self._next_look = now + REST * (time.thread_time() - spent)
+                self._next_look = time.monotonic() + min(REST * (time.thread_time() - spent), LONGEST_REST_S)
             if self.seen.stopped is None and now - self._begun > self._request.limits.wall_s:
                 self._stop("wall")
 
@@ -196,7 +202,7 @@ class Watch:
         if self.seen.cpu_s > limits.cpu_s:
             self._stop("cpu")
         memory = usage.memory_bytes(pids[1:], self._inherited, 0.5 * limits.memory_mb * 2**20)
-        memory += usage.socket_bytes(pids[1:])
+        memory += usage.socket_bytes(pids[1:], (limits.memory_mb + SLACK_MB) * 2**20 - memory)
         self._raise_peak(memory)
         if memory > (limits.memory_mb + SLACK_MB) * 2**20:
             self._stop("memory")
@@ -214,11 +220,11 @@ class Watch:
             self._kill()
 
     def _kill(self) -> None:
-        """Kill the init, and with it its whole pid namespace; without one, tell it to kill all below it."""
+        """Kill the init, and with it its whole pid namespace; without one, or a hold on it, hang up: it ends itself."""
         if self._namespaces and self._init >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._init, signal.SIGKILL)
-        elif not self._namespaces and not self._hung_up:
+        elif not self._hung_up:
             self._run.shutdown(socket.SHUT_WR)
         if self._killed is None:
             self._killed = time.monotonic()
@@ -231,8 +237,8 @@ class Watch:
                     os.kill(pid, signal.SIGKILL)
                 except OSError:
                     continue
-        if waited > 10:
-            self.seen.lost = "The sandbox could not be stopped within 10 s."
+        if waited > KILL_S:
+            self.seen.lost = f"The sandbox could not be stopped within {KILL_S:g} s."
             self._die()
 
     def _die(self) -> None:

@@ -25,9 +25,9 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Collection
 from typing import Any
 
+import family
 import jail
 import program
 
@@ -43,7 +43,6 @@ def main() -> None:
     config: Config = json.loads(control.recv(1 << 20))
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _take_identity(config)
-    started = time.monotonic()
     if config["flavour"] == "full":
         warm_up()
     config["filter"] = base64.b64decode(config["filter"])
@@ -52,10 +51,9 @@ def main() -> None:
     config["address_space"], config["data"] = pages[0], pages[5]
     gc.collect()
     gc.freeze()  # the child's collections then leave these pages alone, so they stay shared
-    threads = len(os.listdir("/proc/self/task"))
-    ready = {"event": "ready", "boot_s": time.monotonic() - started, "resident": pages[1], "threads": threads}
-    _send(control, ready, [os.pidfd_open(os.getpid())])
+    _send(control, {"event": "ready"}, [os.pidfd_open(os.getpid())])
     serve(control, config)
+    os._exit(0)  # an orderly end of all these libraries takes time, and somebody waits
 
 
 def _take_identity(config: Config) -> None:
@@ -143,17 +141,17 @@ def serve(control: socket.socket, config: Config) -> None:
     strays = False
     while True:
         ready = poll.poll(5 if strays else 500)
-        _reap()
+        family.reap()
         if process:  # a child that is no init of ours was left behind by an init that somebody ended
-            children = _children()
+            children = family.children()
             inits &= children
-            strays = bool(children - inits) and _kill_descendants(inits)
+            strays = bool(children - inits) and family.kill_descendants(inits)
         if not ready:
             continue
         message, fds, _, _ = socket.recv_fds(control, 64, 1)
         if not message:
-            while process and not _childless():
-                _kill_descendants()
+            while process and not family.childless():
+                family.kill_descendants()
             return
         if not fds:
             continue  # a nudge to reap
@@ -170,30 +168,6 @@ def serve(control: socket.socket, config: Config) -> None:
         if process:
             inits.add(pid)
         run.close()
-
-
-def _reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-def _childless(*, wait: bool = False) -> bool:
-    """Reap what has ended (`wait`: wait for all); whether nothing is left below us."""
-    try:
-        while os.waitpid(-1, 0 if wait else os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return True
-    return False
-
-
-def _children() -> set[int]:
-    found = set[int]()
-    for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # that thread has ended; its children are another's now
-            found.update(map(int, _slurp(f"/proc/self/task/{task}/children").split()))
-    return found
 
 
 def _guarded(function: Any, run: socket.socket, config: Config) -> None:
@@ -219,37 +193,22 @@ def init(run: socket.socket, config: Config) -> None:
         jail.adopt_orphans()
         config["guards"] = _guards()
     _send(run, {"event": "parked"}, [os.pidfd_open(os.getpid())])
+    wakes = family.wakes()
     pid = os.fork()
     if pid == 0:
+        family.sleeps(wakes)
         _guarded(run_program, run, config)
     jail.set_dumpable(False)
-    status, peak = _wait_for(pid, run, watch=config["mode"] == "process")
+    status, peak = family.wait_for(pid, run, wakes)
     if config["mode"] == "namespaces":
         with contextlib.suppress(OSError):
             os.kill(-1, signal.SIGKILL)  # what is left of the run: once it is waited for, its CPU is counted
-        _childless(wait=True)
-    while not _childless():
-        _kill_descendants()
+        family.childless(wait=True)
+    while not family.childless():
+        family.kill_descendants()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     _send(run, {"event": "exit", "status": status, "cpu_s": used.ru_utime + used.ru_stime, "peak": peak})
     os._exit(0)
-
-
-def _wait_for(pid: int, run: socket.socket, *, watch: bool) -> tuple[int, int]:
-    """Reap everything until `pid` ends: its wait status and its peak resident bytes.
-
-    `watch`: without a pid namespace nobody ends the program when the executor hangs up (or dies), except this loop.
-    """
-    poll = select.poll()
-    if watch:
-        poll.register(run, select.POLLRDHUP)
-        poll.register(os.pidfd_open(pid), select.POLLIN)
-    while True:
-        if watch and any(event & (select.POLLHUP | select.POLLRDHUP) for _, event in poll.poll(1000)):
-            os.kill(pid, signal.SIGKILL)
-        ended, status, used = os.wait4(-1, os.WNOHANG if watch else 0)
-        if ended == pid:
-            return status, used.ru_maxrss * 1024
 
 
 def _guards() -> list[int]:
@@ -259,36 +218,6 @@ def _guards() -> list[int]:
     """
     zygote = os.getppid()
     return [-1, -os.getpgrp(), os.getpid(), *map(int, os.listdir(f"/proc/{zygote}/task"))]
-
-
-def _kill_descendants(spared: Collection[int] = ()) -> bool:
-    """SIGKILL all below this process, but for the `spared` children and those below them; whether there were any.
-
-    Orphans come to us, so none can hide above. One that forks and ends, again and again, is gone before a look at all
-    processes is done: so afterwards our own children, which it is among, are looked at and killed at once, many times.
-    """
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                parents[int(name)] = int(_slurp(f"/proc/{name}/stat").rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-    family = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family - set(spared):
-        family |= more
-    for pid in family - {os.getpid()}:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-    _reap()
-    for _ in range(200):
-        if not (left := _children() - set(spared)):
-            break
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        _reap()
-    return len(family) > 1
 
 
 def run_program(run: socket.socket, config: Config) -> None:

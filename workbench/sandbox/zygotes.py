@@ -116,12 +116,11 @@ class Zygote:
             await readable
         finally:
             loop.remove_reader(self._control.fileno())
-        message, fds, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
+        _, fds, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
         if not fds:
             raise ValueError("it ended")
         self._pidfd = fds[0]
         os.set_inheritable(self._pidfd, False)
-        json.loads(message)
         self.inherited = usage.anonymous_bytes(self.pid)[0]
 
     @property

@@ -1,0 +1,193 @@
+"""What watching a run must withstand: no descriptor left, a second cancellation, orphans that end by the hundred."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from catalogue import PUBLIC, descendants
+
+from workbench.sandbox import jail, usage, watch
+from workbench.sandbox.executor import Executor, Limits, Request
+from workbench.sandbox.watch import Watch
+from workbench.types import Verdict
+
+ORPHANS = """
+import os, time
+for number in range(300):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os._exit(0)
+        os._exit(0)
+    os.wait()
+    time.sleep(0.002)
+print("all")
+"""
+
+
+def test_a_run_that_no_descriptor_is_left_for_is_ended(
+    level: tuple[str, Executor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, executor = level
+    executor.submit(Request("", flavour="thin")).result(60)
+    before = len(descendants(os.getpid()))
+    ask, soft = Watch._ask, resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def ask_and_be_full(self: Watch, public: str | None, work: str | None) -> None:
+        ask(self, public, work)
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, soft[1]))
+
+    monkeypatch.setattr(Watch, "_ask", ask_and_be_full)
+    note = Watch._note
+
+    def note_and_make_room(self: Watch, message: dict[str, object], fds: list[int]) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, soft)
+        note(self, message, fds)
+
+    monkeypatch.setattr(Watch, "_note", note_and_make_room)
+    try:
+        result = executor.submit(Request("import time; time.sleep(60)", flavour="thin")).result(60)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, soft)
+    assert (result.verdict, "ulimit" in (result.reason or "")) == (Verdict.INFRASTRUCTURE, True)
+    monkeypatch.undo()
+    assert executor.submit(Request("print(1)", flavour="thin")).result(60).stdout == "1\n"
+    assert _until(lambda: len(descendants(os.getpid())) <= before)
+
+
+def test_cancelled_twice_it_is_still_ended_first(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kill comes to nothing for a second: what a process in a long system call would do."""
+    killed = list[float]()
+    send = signal.pidfd_send_signal
+
+    def late(pidfd: int, number: int) -> None:
+        killed.append(time.monotonic())
+
+    monkeypatch.setattr(watch.signal, "pidfd_send_signal", late)
+    monkeypatch.setattr(Watch, "_insist", lambda self, waited: waited > 1 and send(self._init, signal.SIGKILL))
+
+    async def cancelled() -> list[bool]:
+        zygote = await asyncio.wrap_future(executor._call(executor._zygote("full")))
+        seen = Watch(zygote.child(), Request("import time; time.sleep(60)"), inherited=0, namespaces=True)
+        run = asyncio.create_task(seen.observe(None, None))
+        while seen._begun is None:
+            await asyncio.sleep(0.01)
+        pid = usage.pid_of(seen._init)
+        states = []
+        for _ in range(3):
+            run.cancel()
+            await asyncio.sleep(0.1)
+            states.append(run.done())
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        states.append(os.path.exists(f"/proc/{pid}/fd/0"))
+        return states
+
+    if executor.level not in "BC":
+        pytest.skip("without namespaces a kill is another one: see `workbench doctor`")
+    assert asyncio.run(cancelled()) == [False, False, False, False]
+    assert len(killed) == 1
+
+
+def test_an_executor_with_runs_in_flight_closes_at_once() -> None:
+    executor = Executor([PUBLIC], 2, flavours=("thin",)).start()
+    futures = [executor.submit(Request("import time; time.sleep(60)", flavour="thin")) for _ in range(4)]
+    time.sleep(0.3)
+    began = time.monotonic()
+    executor.close()
+    assert time.monotonic() - began < 5
+    assert all(future.cancelled() for future in futures)
+
+
+def test_orphans_that_end_are_collected_at_once(level: tuple[str, Executor]) -> None:
+    _, executor = level
+    request = Request(ORPHANS, limits=Limits(cpu_s=10, wall_s=20, processes=16), flavour="thin")
+    result = executor.submit(request).result(60)
+    assert (result.verdict, result.stdout) == (Verdict.OK, "all\n"), result.reason
+
+
+def test_a_run_that_is_costly_to_watch_is_looked_at_less_often_but_not_seldom(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def costly(root: int, tree: Callable[[int], list[int]] = usage.tree) -> list[int]:
+        looks.append(until := time.thread_time() + 0.1)
+        while time.thread_time() < until:
+            pass
+        return tree(root)
+
+    monkeypatch.setattr(usage, "tree", costly)
+    limits = Limits(wall_s=2.2, memory_mb=256)
+    result = executor.submit(Request("import time; time.sleep(9)", limits=limits, flavour="thin")).result(60)
+    assert result.verdict is Verdict.TIMEOUT
+    assert 2 <= len(looks) <= 7  # each 0.35 s at the soonest; a busy machine makes them fewer
+
+
+def test_sockets_are_looked_at_only_where_they_could_matter() -> None:
+    with _socket() as pid:
+        assert usage.socket_bytes([pid], worry=2**40) == 0
+        assert usage.socket_bytes([pid], worry=1) >= usage._send_buffer()
+
+
+@contextmanager
+def _socket() -> Iterator[int]:
+    import socket
+
+    first, second = socket.socketpair()
+    with first, second:
+        yield os.getpid()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/ns/mnt"), reason="mount namespaces are missing: a newer kernel")
+def test_a_bind_is_read_only_with_what_is_mounted_below_it(tmp_path: os.PathLike[str]) -> None:
+    place = f"{tmp_path}/outer"
+    os.makedirs(f"{place}/inner")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(_writes_below(place))
+        except BaseException:
+            os._exit(99)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code == 77:
+        pytest.skip("no mount namespace can be made here: see `workbench doctor`")
+    assert code == 0
+
+
+def _writes_below(place: str) -> int:
+    """77: no namespace to be had; 1: a file below a read-only bind could be written."""
+    try:
+        uid, gid = os.getuid(), os.getgid()
+        jail.unshare(jail.CLONE_NEWUSER | jail.CLONE_NEWNS)
+        jail.map_ids(uid, gid, uid, gid)
+        jail.mount("none", "/", flags=jail.MS_REC | jail.MS_PRIVATE)
+        jail.tmpfs(f"{place}/inner", megabytes=1, mode="0777")
+    except OSError:
+        return 77
+    jail.mount(place, place, flags=jail.MS_BIND | jail.MS_REC)
+    jail.read_only(place)
+    for folder in (place, f"{place}/inner"):
+        try:
+            os.close(os.open(f"{folder}/written", os.O_CREAT | os.O_WRONLY))
+        except OSError:
+            continue
+        return 1
+    return 0
+
+
+def _until(reached: object, seconds: float = 5.0) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if reached():  # type: ignore[operator]
+            return True
+        time.sleep(0.02)
+    return False
