@@ -11,7 +11,7 @@ One program per attack. The comments at its head say what it does and what must 
 | Never prints | what is not; where it is not given: SUCCESS |
 | Submission | the whole text collected (a regular expression), `<none>` for none |
 | Signal | that ends it |
-| Within | most seconds of wall time; where it is not given: the limit and one second |
+| Within | most seconds of wall time on an idle machine; where it is not given: the limit and one second |
 | Stdin, Collect | bytes of input instead of `Bait.facts`; bytes of the submission that are wanted |
 | Source | a Python expression of the program's bytes, for what no file of text can be |
 | Cheap | it ends by itself at once: repeated hundreds of times |
@@ -68,7 +68,7 @@ class Attack:
     @property
     def limits(self) -> Limits:
         given = (word.split("=") for word in self.head.get("limits", "").split())
-        return Limits(**(LIMITS | {name: float(value) for name, value in given}))  # type: ignore[arg-type]
+        return Limits(**(LIMITS | {name: json.loads(value) for name, value in given}))  # type: ignore[arg-type]
 
     def request(self, bait: Bait) -> Request:
         stdin = b"x" * int(self.head["stdin"]) if "stdin" in self.head else json.dumps(bait.facts).encode()
@@ -88,11 +88,21 @@ class Attack:
             found.append(f"submission {submission[:100]!r}")
         if "signal" in head and result.signal != int(head["signal"]):
             found.append(f"signal {result.signal}")
-        if result.wall_s > float(head.get("within", self.limits.wall_s + 1)):
+        limit = self.limits.wall_s
+        if result.wall_s > (patience(float(head["within"])) if "within" in head else limit + patience(1)):
             found.append(f"took {result.wall_s} s")
         left = "\n".join((result.stdout, result.stderr, submission))
         found += [f"told the secret {secret!r}" for secret in secrets if secret in left]
         return [f"{one}; {result.reason}; {result.stderr[-300:]!r}" for one in found]
+
+
+def patience(seconds: float) -> float:
+    """`seconds` on an idle machine; as much longer, tenfold at most, as more processes want to run than can.
+
+    What is promised is promised of an idle machine. On a busy one every process of ours waits for its turn, so a bound
+    in seconds would measure the others. Ask anew at each look: the load is a mean of the last minute, and lags behind.
+    """
+    return seconds * min(10.0, max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0))))
 
 
 def catalogue() -> list[Attack]:
@@ -151,10 +161,28 @@ def bait() -> Iterator[Bait]:
             facts = {"answers": str(ANSWERS), "home": str(Path.home()), "repository": str(ROOT), "pid": bystander.pid}
             facts |= {"port": listener.getsockname()[1], "folder": name, "secret": f"{name}/secret.txt"}
             try:
-                yield Bait(folder, facts, listener, bystander, [SECRET, *_lines(ANSWERS), *_home()])
+                with home_bait() as in_home:
+                    facts["in_home"] = str(in_home)
+                    yield Bait(folder, facts, listener, bystander, [SECRET, *_lines(ANSWERS), *_home()])
             finally:
                 bystander.kill()
                 del os.environ["WORKBENCH_SECRET"]
+
+
+@contextmanager
+def home_bait() -> Iterator[Path]:
+    """A file in the user's home, whose words no run may tell; one that is there already where none can be put."""
+    home = Path.home()
+    if os.access(home, os.W_OK):
+        with tempfile.NamedTemporaryFile("w", prefix=".attack-", dir=home) as file:
+            file.write(SECRET)
+            file.flush()
+            os.chmod(file.name, 0o644)
+            yield Path(file.name)
+    else:
+        there = [path for path in sorted(home.iterdir()) if path.is_file() and os.access(path, os.R_OK)]
+        assert there, f"no file can be put into {home}, and none is there: give HOME a folder that may be written"
+        yield there[0]
 
 
 def _lines(path: Path) -> list[str]:

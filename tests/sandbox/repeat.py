@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import replace
 
-from catalogue import PUBLIC, Attack, Bait, bait, catalogue, outside
+from catalogue import PUBLIC, Attack, Bait, bait, catalogue, outside, patience
 
 from workbench.sandbox.executor import Executor
 
@@ -51,8 +51,8 @@ def _again(executor: Executor, attack: Attack, target: Bait, flavour: str, count
 
 
 def _settle(executor: Executor, wanted: object = None) -> dict[str, object]:
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
+    began = time.monotonic()
+    while time.monotonic() - began < patience(10):
         before = outside(executor)
         time.sleep(0.2)
         if outside(executor) == (wanted or before):

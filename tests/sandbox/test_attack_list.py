@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from catalogue import PUBLIC, Attack, Bait, bait, catalogue, outside
+from catalogue import PUBLIC, Attack, Bait, bait, catalogue, outside, patience
 
 from workbench.config import ROOT
 from workbench.sandbox import isolation, usage
@@ -73,7 +73,8 @@ def test_attack(executor: Executor, target: Bait, alone: dict[str, tuple[Result,
     after = _innocent(executor, attack.flavour)
     assert attack.faults(result, target.secrets) == []
     assert len(ended) == 1
-    assert ended[0] - began < result.wall_s + 8, "the verdict came late"  # with its start, and the end of all processes
+    late = ended[0] - began - result.wall_s  # its start, and the end of all processes
+    assert late < patience(8), "the verdict came late"
     assert busy < 0.35 * took + 0.3, "watching it takes the thread that watches all"
     for other in (*beside, after):
         assert (other.verdict, other.stdout) == (Verdict.OK, expected.stdout)
@@ -107,8 +108,8 @@ def _beside(executor: Executor, flavour: str, run: Future[Result]) -> list[Resul
 
 def _settled(executor: Executor, wanted: dict[str, object] | None = None) -> dict[str, object]:
     """The outside once it is as `wanted`, or the same twice; as it is after some seconds."""
-    until, last = time.monotonic() + 10, outside(executor)
-    while time.monotonic() < until:
+    began, last = time.monotonic(), outside(executor)
+    while time.monotonic() - began < patience(10):
         time.sleep(0.01 if wanted else 0.03)
         now = outside(executor)
         if now == (wanted or last):
@@ -132,7 +133,7 @@ def test_a_run_that_is_costly_to_watch_is_looked_at_less_often(
     limits = Limits(wall_s=1.3, memory_mb=256)
     result = executor.submit(Request("import time; time.sleep(9)", limits=limits, flavour="thin")).result(60)
     assert result.verdict is Verdict.TIMEOUT
-    assert 1 <= len(looks) <= 3
+    assert 1 <= len(looks) <= 4  # one in 0.35 s; without a rest in between, one in 0.1 s
 
 
 def test_cheap_attacks_hold_without_bubblewrap(target: Bait) -> None:
@@ -147,11 +148,11 @@ def test_cheap_attacks_hold_without_bubblewrap(target: Bait) -> None:
     assert (faults, target.faults()) == ({}, [])
 
 
-def test_every_attack_of_the_list_is_there() -> None:
-    """Numbers of one list; `x` is a second one that grows."""
+def test_every_attack_of_the_list_is_there_and_no_other() -> None:
+    """Numbers of one list; `x` is a second one that grows: write a new one down here, so that its loss is noticed."""
     there = {attack.name[:3] for attack in ATTACKS}
     wanted = {f"{kind}{number:02}" for kind, numbers in NUMBERS.items() for number in numbers}
-    assert wanted - there == set()
+    assert there == wanted
 
 
 NUMBERS = {
@@ -159,7 +160,7 @@ NUMBERS = {
     "b": (27, 28, 32, 33, 34, 35, 37, 38, 39, 41, 43),
     "c": (46, 47, 48, 49, 51, 54, 55, 56, 58, 59, 61, 62, 64, 65, 68, 69),
     "d": (70, 76),
-    "x": range(1, 59),
+    "x": range(1, 62),
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from catalogue import ANSWERS, PUBLIC, catalogue
+from catalogue import ANSWERS, PUBLIC, catalogue, home_bait
 
 from workbench.config import ROOT
 from workbench.sandbox.executor import Limits, Request
@@ -100,9 +100,13 @@ def test_every_level_refuses(level) -> None:
     if name[0] == "D":
         attacks |= GUARDIANS
     limits = Limits(cpu_s=2.0, wall_s=4.0, memory_mb=256)
-    asked = {attack: Request(attempt(body), PUBLIC, limits=limits, flavour="thin") for attack, body in attacks.items()}
-    waiting = {attack: executor.submit(request) for attack, request in asked.items()}
-    results = {attack: future.result(60) for attack, future in waiting.items()}
+    with home_bait() as in_home:  # so that there is something in the home to list
+        attacks["file of the home"] = f"open({str(in_home)!r}).read()"
+        asked = {
+            attack: Request(attempt(body), PUBLIC, limits=limits, flavour="thin") for attack, body in attacks.items()
+        }
+        waiting = {attack: executor.submit(request) for attack, request in asked.items()}
+        results = {attack: future.result(60) for attack, future in waiting.items()}
     assert {attack: result.stdout for attack, result in results.items() if "refused" not in result.stdout} == {}
     assert {attack for attack, result in results.items() if "SUCCESS" in result.stdout} == set()
     own = executor.submit(Request(KILLS_ITS_OWN, limits=limits, flavour="thin")).result(60)

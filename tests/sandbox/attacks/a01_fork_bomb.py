@@ -1,5 +1,7 @@
 # Attack: fork bomb that swallows errors
 # Verdicts: timeout
+# Prints: \Abegun\n\Z
+# Reason: of CPU time|of wall time
 # Limits: cpu_s=0.6 wall_s=1.5
 import os
 

@@ -1,5 +1,7 @@
 # Attack: ignores every signal it can, then loops
 # Verdicts: timeout
+# Prints: \Abegun\n\Z
+# Reason: after 0.5 s of CPU time|after 2 s of wall time
 # Limits: cpu_s=0.5 wall_s=2
 import signal
 

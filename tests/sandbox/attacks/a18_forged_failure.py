@@ -1,5 +1,7 @@
 # Attack: prints what a harness would print for a failed program
 # Verdicts: runtime_error
+# Prints: ^PASSED$
+# Reason: exit code 1\.$
 # Cheap: yes
 import os
 

@@ -9,9 +9,8 @@ import sys
 
 facts = json.load(sys.stdin)
 home = facts["home"]
-kept = {".pyenv"}  # an interpreter may lie there
 paths = [home + "/" + name for name in (".bashrc", ".profile", ".ssh", ".netrc", ".bash_history", ".python_history")]
-paths += [home + "/.local/share/jupyter/runtime", home + "/.config", home + "/.gitconfig"]
+paths += [home + "/.local/share/jupyter/runtime", home + "/.config", home + "/.gitconfig", facts["in_home"]]
 paths += ["/etc/shadow", "/etc/passwd", "/etc/hosts", "/etc/hostname", "/var/log", "/run", facts["repository"] + "/data"]
 for path in paths:
     try:

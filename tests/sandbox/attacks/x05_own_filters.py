@@ -1,8 +1,9 @@
 # Attack: filters of its own that lie, notify and answer for others; more layers than there may be
-# Verdicts: timeout runtime_error
+# Verdicts: runtime_error
 # Machine: x86_64
-# Limits: cpu_s=1 wall_s=1
-# Prints: ^layers \d+$
+# Limits: cpu_s=1 wall_s=4
+# Signal: 11
+# Prints: \Anotify refused\nlayers \d+\n\Z
 import ctypes
 import os
 import struct

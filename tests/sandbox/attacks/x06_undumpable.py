@@ -1,5 +1,6 @@
 # Attack: forbids others to look at its memory, then fills it in children
 # Verdicts: memory_limit
+# Reason: ^Stopped above 256 MB of memory\.$
 # Limits: cpu_s=5 wall_s=8
 import ctypes
 import os

@@ -1,7 +1,7 @@
 # Attack: timers and queued signals until an error
-# Verdicts: ok runtime_error
+# Verdicts: ok
 # Machine: x86_64
-# Prints: ^timers (\d|\d\d|1\d\d|2[0-5]\d)$
+# Prints: ^timers (1\d\d|2[0-5]\d)\nend$
 # Cheap: yes
 import ctypes
 import signal
@@ -16,3 +16,4 @@ print("timers", count, flush=True)
 signal.setitimer(signal.ITIMER_REAL, 1e-6, 1e-6)
 for _ in range(5000):
     libc.syscall(129, ctypes.c_long(1), ctypes.c_long(40), ctypes.create_string_buffer(128))
+print("end")

@@ -1,5 +1,6 @@
 # Attack: fills the buffers of sockets, which no process's memory shows
 # Verdicts: memory_limit
+# Reason: ^Stopped above 256 MB of memory\.$
 # Limits: cpu_s=5 wall_s=8
 import os
 import socket

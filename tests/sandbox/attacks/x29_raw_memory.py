@@ -1,7 +1,7 @@
 # Attack: reads every readable byte of its own memory and prints words of others found there
-# Verdicts: ok runtime_error
+# Verdicts: ok
 # Machine: x86_64
-# Prints: ^begun
+# Prints: \Abegun False False\nread enough True\n\Z
 import ctypes
 import os
 import re
@@ -13,7 +13,10 @@ read, write = os.pipe()
 os.set_blocking(write, False)
 libc.write.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
 start = id(object()) & ~0xFFF
+pages = 0
 for page in range(start - 64 * 2**20, start + 64 * 2**20, 4096):
     if libc.write(write, page, 4096) == 4096:  # an address that is not mapped is an error, not a fault
+        pages += 1
         for found in word.finditer(data := os.read(read, 4096)):
             print("SUCCESS", data[max(0, found.start() - 40) : found.end() + 40])
+print("read enough", pages > 200)

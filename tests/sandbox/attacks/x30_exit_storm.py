@@ -1,21 +1,26 @@
-# Attack: threads, exit handlers and fault handlers that go on while it ends
-# Verdicts: ok runtime_error timeout
-# Limits: cpu_s=0.6 wall_s=1.5
+# Attack: threads and exit handlers that go on, and make more of themselves, while it ends
+# Verdicts: ok
+# Limits: output_kb=10000
+# Prints: (?s)\Abegun\n.*last words\n
+# Cheap: yes
 import atexit
-import faulthandler
 import os
 import threading
 
-faulthandler.enable()
-faulthandler.dump_traceback_later(0.05, repeat=True)
-
 
 def more():
-    for _ in range(10**9):
+    while True:
         print("x", end="")
         os.urandom(10)
 
 
+def last():
+    atexit.register(last)
+    threading.Thread(target=more, daemon=True).start()
+    print("\nlast words")
+
+
+print("begun", flush=True)
 for _ in range(5):
     threading.Thread(target=more, daemon=True).start()
-atexit.register(lambda: [atexit.register(more), threading.Thread(target=more, daemon=True).start()])
+atexit.register(last)

@@ -1,5 +1,5 @@
 # Attack: a program of a million brackets
-# Verdicts: runtime_error memory_limit
-# Errors: SyntaxError|MemoryError|RecursionError
+# Verdicts: runtime_error
+# Errors: ^SyntaxError: too many nested parentheses
 # Source: b"(" * 10**6
 # Cheap: yes

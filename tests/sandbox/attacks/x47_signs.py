@@ -1,4 +1,4 @@
 # Attack: a program of a million signs, which exhausts the parser
-# Verdicts: runtime_error memory_limit
-# Errors: SyntaxError|MemoryError|RecursionError
+# Verdicts: memory_limit
+# Errors: ^MemoryError
 # Source: b"x = " + b"-" * 10**6 + b"1"

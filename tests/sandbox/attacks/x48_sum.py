@@ -1,3 +1,4 @@
 # Attack: a program that is a sum of 100 000 terms
-# Verdicts: runtime_error memory_limit timeout ok
+# Verdicts: runtime_error
+# Errors: ^RecursionError
 # Source: b"x = " + b"1+" * 10**5 + b"1"

@@ -1,5 +1,6 @@
 # Attack: grows a map, gives it back and takes it again, locks it, asks for huge pages
 # Verdicts: memory_limit
+# Reason: ^(Refused more than|Stopped above) 256 MB of memory
 # Limits: cpu_s=5 wall_s=8
 import mmap
 

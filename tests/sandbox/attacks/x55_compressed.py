@@ -1,5 +1,6 @@
 # Attack: unpacks 150 MB out of a few bytes
 # Verdicts: memory_limit
+# Reason: ^(Refused more than|Stopped above) 64 MB of memory
 # Limits: cpu_s=5 wall_s=8 memory_mb=64
 import zlib
 

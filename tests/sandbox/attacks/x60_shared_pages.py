@@ -1,5 +1,6 @@
 # Attack: memory that is private to nobody, since whoever filled it forked afterwards
 # Verdicts: memory_limit
+# Reason: ^Stopped above 256 MB of memory\.$
 # Limits: cpu_s=8 wall_s=12
 import os
 import time
