@@ -75,7 +75,7 @@ def test_environment_is_plain_and_repeatable(make_policy: MakePolicy) -> None:
     assert first == second == json.loads(json.dumps(first))
     assert first["threads"] == 2
     assert first["dtype"] == "float32"
-    assert first["attention"] == "sdpa"
+    assert first["attention"] == "shared_prefix"
     assert {"torch", "transformers", "peft", "device", "adapter"} <= first.keys()
 
 

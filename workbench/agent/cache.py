@@ -95,6 +95,15 @@ def supports_slots(model: Any) -> bool:
     Others (sliding windows, recurrent layers, ALiBi, flash attention) are decoded prompt by prompt with the cache
     transformers makes for them.
     """
+    return (
+        full_attention(model)
+        and model.config._attn_implementation in ("sdpa", "eager", "shared_prefix")
+        and {"cache", "position_ids"} <= inspect.signature(model.forward).parameters.keys()
+    )
+
+
+def full_attention(model: Any) -> bool:
+    """Does every layer attend to all that came before, through transformers' attention interface?"""
     config = model.config.get_text_config()
     cache = DynamicCache(config=config)
     return (
@@ -102,8 +111,6 @@ def supports_slots(model: Any) -> bool:
         and all(type(layer) is DynamicLayer for layer in cache.layers)
         and not getattr(config, "alibi", False)
         and getattr(model, "_supports_attention_backend", False)
-        and model.config._attn_implementation in ("sdpa", "eager")
-        and {"cache", "position_ids"} <= inspect.signature(model.forward).parameters.keys()
     )
 
 

@@ -15,6 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from workbench.agent import attention
+from workbench.agent.prefix import pack
+
 log = logging.getLogger(__name__)
 
 Row = tuple[Sequence[int], Sequence[int]]
@@ -99,8 +102,21 @@ def _forward(
     targets = torch.tensor([token for _, completion in rows for token in completion], dtype=torch.long, device=device)
     if not len(targets):
         return torch.zeros(0, device=device), torch.zeros(0, device=device)
+    parts = split_head(model)
+    if parts is not None and attention.shares_prefix(model):
+        states = _shared_states(parts[0], rows)
+        return _selected(parts[1], states, targets, temperature, entropy, chunk_tokens)
     head, states = _states(model, _padded(rows, pad_id).to(device), row_of, position)
     return _selected(head, states, targets, temperature, entropy, chunk_tokens)
+
+
+def _shared_states(backbone: nn.Module, rows: Sequence[Row]) -> Tensor:
+    """The states [N, d] before each completion token, every distinct prefix of the rows computed once."""
+    taught = [(prompt, completion) for prompt, completion in rows if len(completion)]
+    forest = pack([[*prompt, *completion[:-1]] for prompt, completion in taught])
+    wanted = torch.cat([place[len(prompt) - 1 :] for place, (prompt, _) in zip(forest.places, taught, strict=True)])
+    found = attention.states(backbone, forest)
+    return found[wanted.to(found.device)]
 
 
 def _states(model: Any, ids: Tensor, row_of: Tensor, position: Tensor) -> tuple[nn.Module | None, Tensor]:
@@ -127,6 +143,8 @@ def _selected(
     if chunk_tokens is None:
         vocabulary = states.shape[-1] if head is None else int(getattr(head, "out_features", 2**17))
         chunk_tokens = max(1, CHUNK_ELEMENTS // vocabulary)
+    if isinstance(head, nn.Linear) and not any(parameter.requires_grad for parameter in head.parameters()):
+        return _FrozenHead.apply(states, head.weight, head.bias, targets, temperature, entropy, chunk_tokens)
     values, entropies = [], []
     recompute = torch.is_grad_enabled() and states.requires_grad
     for part, wanted in zip(states.split(chunk_tokens), targets.split(chunk_tokens), strict=True):
@@ -140,6 +158,49 @@ def _selected(
     return torch.cat(values), torch.cat(entropies)
 
 
+class _FrozenHead(torch.autograd.Function):
+    """`_chunk` by `_chunk`, for a head that is not trained: then the gradient of each log-probability by its state,
+    (w_target - Σ p_v·w_v) / temperature, can be computed while the logits are there, and nothing twice."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        entropy: bool,
+        chunk_tokens: int,
+    ) -> tuple[Tensor, Tensor]:
+        values, entropies, slopes = [], [], []
+        for part, wanted in zip(states.split(chunk_tokens), targets.split(chunk_tokens), strict=True):
+            logits = tempered(nn.functional.linear(part, weight, bias), temperature)
+            total = torch.logsumexp(logits, dim=-1)
+            values.append(logits.gather(-1, wanted.unsqueeze(-1)).squeeze(-1) - total)
+            if entropy:
+                entropies.append(_spread(logits, total))
+            if ctx.needs_input_grad[0]:
+                shares = logits.sub_(total.unsqueeze(-1)).exp_().to(weight.dtype)
+                slopes.append((weight[wanted] - shares @ weight) / temperature)
+        ctx.save_for_backward(*([torch.cat(slopes)] if slopes else []))
+        found = torch.cat(values), torch.cat(entropies) if entropy else values[0].new_zeros(0)
+        ctx.mark_non_differentiable(found[1])
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        (slopes,) = ctx.saved_tensors
+        return ((grad.unsqueeze(-1) * slopes).to(slopes.dtype), *[None] * 6)
+
+
+def _spread(logits: Tensor, total: Tensor) -> Tensor:
+    """Entropy [N] of softmax(logits), given their log-sum-exp."""
+    probabilities = torch.exp(logits - total.unsqueeze(-1))
+    # 0 · log 0 = 0: a token of probability 0 may have logit -inf.
+    return total - (probabilities * logits.masked_fill(probabilities == 0, 0)).sum(-1)
+
+
 def _chunk(
     head: nn.Module | None, states: Tensor, targets: Tensor, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor]:
@@ -149,10 +210,7 @@ def _chunk(
     if not entropy:
         return values, values.new_zeros(0)
     with torch.no_grad():
-        probabilities = torch.exp(logits - total.unsqueeze(-1))
-        # 0 · log 0 = 0: a token of probability 0 may have logit -inf.
-        spread = total - (probabilities * logits.masked_fill(probabilities == 0, 0)).sum(-1)
-    return values, spread
+        return values, _spread(logits, total)
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:

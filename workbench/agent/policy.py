@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from workbench.agent import loading
+from workbench.agent import attention, loading
 from workbench.config import Config
 from workbench.types import WorkbenchError
 
@@ -226,6 +226,7 @@ def load_policy(config: Config) -> Policy:
     hidden = int(getattr(settings.get_text_config(), "hidden_size", 1024))
     dtype, reason = loading.choose_dtype(config, parameters, hidden, device, adapter == "full")
     model = loading.load_model(source, settings, dtype, device)
+    attention.install(model)
     if adapter == "lora":
         model = _with_adapter(model, config, source)
     else:

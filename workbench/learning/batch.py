@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workbench.agent.prefix import common
 from workbench.learning.losses import Denominators
 from workbench.types import Group, Turn, WorkbenchError
 
@@ -123,12 +124,31 @@ def denominators(samples: Iterable[Sample], max_completion_tokens: int) -> Denom
     return Denominators(sum(length > 0 for length in lengths), sum(lengths), max_completion_tokens)
 
 
-def micro_batches(samples: Sequence[Sample], max_tokens: int) -> list[list[Sample]]:
-    """Cut samples into micro-batches of at most `max_tokens` padded tokens (rows × longest row), longest rows first.
+def micro_batches(samples: Sequence[Sample], max_tokens: int, *, shared: bool = False) -> list[list[Sample]]:
+    """Cut samples into micro-batches of at most `max_tokens` tokens; a row over the limit gets one of its own.
 
-    Rows of similar length share a micro-batch, and the one that needs most memory comes first. Equal lengths keep their
-    order, so the cut depends on the samples alone. A row over the limit gets a micro-batch of its own.
+    Padded tokens (rows × longest row), longest rows first: rows of similar length share a micro-batch, and the one that
+    needs most memory comes first. `shared`, for a model that computes common beginnings once: distinct tokens, rows
+    that begin alike side by side. Equal rows keep their order, so the cut depends on the samples alone.
     """
+    return _by_prefix(samples, max_tokens) if shared else _by_length(samples, max_tokens)
+
+
+def _by_prefix(samples: Sequence[Sample], max_tokens: int) -> list[list[Sample]]:
+    batches: list[list[Sample]] = []
+    taken, last = 0, tuple[int, ...]()
+    for sample in sorted(samples, key=lambda sample: sample.prompt_ids + sample.completion_ids):
+        ids = sample.prompt_ids + sample.completion_ids
+        new = len(ids) - common(last, ids)
+        if not batches or taken + new > max_tokens:
+            batches.append([])
+            taken, new = 0, len(ids)
+        batches[-1].append(sample)
+        taken, last = taken + new, ids
+    return batches
+
+
+def _by_length(samples: Sequence[Sample], max_tokens: int) -> list[list[Sample]]:
     batches: list[list[Sample]] = []
     width = 0
     for sample in sorted(samples, key=lambda sample: -sample.tokens):

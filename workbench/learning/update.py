@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from workbench.agent.attention import shares_prefix
 from workbench.agent.logprobs import completion_logprobs
 from workbench.agent.policy import Policy
 from workbench.config import Config
@@ -25,8 +26,9 @@ def update(
     """
     if not samples:
         return {"samples": 0.0, "skipped_updates": 0.0}
-    batches = [collate(part, policy.device) for part in micro_batches(samples, config.micro_batch_tokens)]
-    old = [_old_logprobs(policy, batch, config) for batch in batches]
+    cut = micro_batches(samples, config.micro_batch_tokens, shared=shares_prefix(policy.model))
+    batches = [collate(part, policy.device) for part in cut]
+    old = [batch.sampler_logprobs if config.ratio == "recorded" else None for batch in batches]
     reference = [_reference_logprobs(policy, batch, config) for batch in batches]
     whole = denominators((sample for sample in samples if sample.teaches), config.max_completion_tokens)
     restrained = denominators(samples, config.max_completion_tokens)
@@ -36,13 +38,15 @@ def update(
     for _ in range(config.iterations):
         optimizer.zero_grad(set_to_none=True)
         parts = []
-        for batch, old_logprobs, ref_logprobs in zip(batches, old, reference, strict=True):
+        for number, (batch, ref_logprobs) in enumerate(zip(batches, reference, strict=True)):
             logprobs, _, entropy = completion_logprobs(
                 policy.model, batch.rows, config.temperature, pad_id=policy.pad_id, entropy=True
             )
+            if (anchor := old[number]) is None:  # recomputed: with the weights before the first step, which are these
+                anchor = old[number] = logprobs.detach()
             loss, part = policy_loss(
                 logprobs,
-                old_logprobs,
+                anchor,
                 batch.sampler_logprobs,
                 ref_logprobs,
                 batch.advantages,
@@ -73,14 +77,6 @@ def decay(step: int, config: Config) -> float:
     length = config.learning_rate_decay * config.steps
     into = step - (config.steps - length)
     return 1.0 if length == 0 or into <= 0 else 1.0 - 0.9 * min(into / length, 1.0)
-
-
-def _old_logprobs(policy: Policy, batch: Batch, config: Config) -> torch.Tensor:
-    """The anchor of the importance ratio: as recorded at sampling, or recomputed with the weights before the update."""
-    if config.ratio == "recorded":
-        return batch.sampler_logprobs
-    with torch.no_grad():
-        return completion_logprobs(policy.model, batch.rows, config.temperature, pad_id=policy.pad_id)[0]
 
 
 def _reference_logprobs(policy: Policy, batch: Batch, config: Config) -> torch.Tensor | None:

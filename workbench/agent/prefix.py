@@ -1,0 +1,93 @@
+"""Token sequences as a forest in which what they begin with in common stands once.
+
+The completions of a group share their prompt, the stages of a trajectory extend one another, states of one task share
+its description, and scripts often begin alike: a causal model computes the same for all of them up to where they part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+Tokens = Sequence[int]
+
+MIN_SHARED = 16
+"""Tokens that two sequences must have in common, beyond a branch, for a branch of their own (our choice): each costs
+some calls of the attention kernel in every layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A stretch of the packed tokens: [start, stop) are its own, [stop, end) those of the nodes below it."""
+
+    start: int
+    stop: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """N packed tokens, parents before what is below them."""
+
+    ids: Tensor
+    """[N] int64."""
+    positions: Tensor
+    """[N] int64: of each token in its sequences."""
+    nodes: tuple[Node, ...]
+    places: tuple[Tensor, ...]
+    """Of each sequence, in the order given: where its tokens stand, [length] int64."""
+
+
+def pack(sequences: Sequence[Tokens], *, min_shared: int = MIN_SHARED) -> Forest:
+    """The forest of some sequences; none of them may be empty."""
+    order = sorted(range(len(sequences)), key=lambda index: tuple(sequences[index]))
+    rows = [sequences[index] for index in order]
+    shared = [common(first, second) for first, second in pairwise(rows)]
+    nodes: list[Node] = []
+    ids: list[int] = []
+    positions: list[int] = []
+    path_of: dict[int, list[tuple[int, int]]] = {}
+
+    def grow(low: int, high: int, depth: int, path: list[tuple[int, int]]) -> None:
+        """Place rows [low, high), whose first `depth` tokens stand already, along `path`."""
+        for first, last in _runs(shared, low, high, depth + min_shared):
+            whole = len(rows[first])
+            reach = min(shared[first : last - 1], default=whole)
+            start, node = len(ids), len(nodes)
+            ids.extend(rows[first][depth:reach])
+            positions.extend(range(depth, reach))
+            nodes.append(Node(start, len(ids), 0))
+            longer = [*path, (start, len(ids))]
+            if last - first == 1:
+                path_of[order[first]] = longer
+            else:
+                grow(first, last, reach, longer)
+            nodes[node] = Node(start, nodes[node].stop, len(ids))
+
+    grow(0, len(rows), 0, [])
+    places = tuple(
+        torch.cat([torch.arange(start, stop) for start, stop in path_of[index]]) for index in range(len(sequences))
+    )
+    kept = tuple(node for node in nodes if node.stop > node.start)
+    return Forest(torch.tensor(ids), torch.tensor(positions), kept, places)
+
+
+def _runs(shared: Sequence[int], low: int, high: int, least: int) -> Iterator[tuple[int, int]]:
+    """Cut sorted rows [low, high) where neighbours have fewer than `least` tokens in common."""
+    first = low
+    for row in range(low, high):
+        if row == high - 1 or shared[row] < least:
+            yield first, row + 1
+            first = row + 1
+
+
+def common(first: Tokens, second: Tokens) -> int:
+    """How many tokens two sequences begin with in common."""
+    most = min(len(first), len(second))
+    if tuple(first[:most]) == tuple(second[:most]):
+        return most
+    return next(index for index in range(most) if first[index] != second[index])
