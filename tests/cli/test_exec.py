@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import sys
 import tty
 from pathlib import Path
@@ -101,7 +102,9 @@ def test_a_terminal_is_shown_what_a_pipe_is_given(
     with open(ours, "rb", buffering=0) as screen, open(theirs, "w", encoding="utf-8") as terminal:
         monkeypatch.setattr(sys, seen, terminal)
         assert run_command(["exec", hostile]) == 1
-        shown = screen.read(65536)
+        shown = b""
+        while select.select([screen], [], [], 0.2)[0]:
+            shown += screen.read(65536)
     told = dict(zip(("stdout", "stderr"), capsysbinary.readouterr(), strict=True))
     assert told[seen] == b""
     told[seen] = shown

@@ -55,7 +55,8 @@ def _request(number: int, flavour: Any) -> tuple[Request, set[Verdict], str | No
     """A request and what may come of it: the verdicts, the output (None: any), the submission. One in ten is hostile."""
     if number % 10 == 9:
         code, verdicts = list(HOSTILE.values())[number // 10 % len(HOSTILE)]
-        return Request(code, limits=HARD, flavour=flavour), verdicts - {Verdict.INFRASTRUCTURE}, None, None
+        limits = HARD if Verdict.TIMEOUT in verdicts else SOFT  # on a busy machine time would come before the others
+        return Request(code, limits=limits, flavour=flavour), verdicts - {Verdict.INFRASTRUCTURE}, None, None
     kinds = [name for name in INNOCENT if flavour == "full" or name != "computes"]
     kind = kinds[number % len(kinds)]
     text = f"{number}".encode()

@@ -36,7 +36,7 @@ def test_a_run_that_no_descriptor_is_left_for_is_ended(
 ) -> None:
     _, executor = level
     executor.submit(Request("", flavour="thin")).result(60)
-    before = len(descendants(os.getpid()))
+    before = _at_rest()
     ask, soft = Watch._ask, resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def ask_and_be_full(self: Watch, public: str | None, work: str | None) -> None:
@@ -60,7 +60,7 @@ def test_a_run_that_no_descriptor_is_left_for_is_ended(
     assert (result.verdict, "ulimit" in (result.reason or "")) == (Verdict.INFRASTRUCTURE, True)
     monkeypatch.undo()
     assert executor.submit(Request("print(1)", flavour="thin")).result(60).stdout == "1\n"
-    assert _until(lambda: len(descendants(os.getpid())) <= before)
+    assert _at_rest() == before
 
 
 def test_cancelled_twice_it_is_still_ended_first(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,10 +184,10 @@ def _writes_below(place: str) -> int:
     return 0
 
 
-def _until(reached: object, seconds: float = 5.0) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if reached():  # type: ignore[operator]
-            return True
-        time.sleep(0.02)
-    return False
+def _at_rest() -> int:
+    """Processes below us, once children are cloned in advance and ended ones collected: the same for a second."""
+    until, counts = time.monotonic() + 10, [0]
+    while time.monotonic() < until and (len(counts) < 20 or len(set(counts[-20:])) > 1):
+        counts.append(len(descendants(os.getpid())))
+        time.sleep(0.05)
+    return counts[-1]

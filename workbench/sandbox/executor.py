@@ -368,7 +368,10 @@ class Executor:
     def _end_retired(self) -> None:
         for zygote in [zygote for zygote in self._retiring if zygote.active == 0]:
             self._retiring.discard(zygote)
-            _aside(zygote.kill)  # without namespaces it has to end what is below it first
+            if self._base is None:
+                zygote.kill()
+            else:  # without namespaces it has to end what is below it first
+                _aside(zygote.kill)
 
 
 def _aside(work: Callable[..., None], *arguments: object) -> None:

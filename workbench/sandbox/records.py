@@ -38,11 +38,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            value = getattr(self, name)
-            if not 0 < value <= 1e9:
-                raise WorkbenchError(
-                    f"limit {name}={value!r} is not accepted: expected a number above 0; give {name} a positive value."
-                )
+            value, whole = getattr(self, name), not name.endswith("_s")
+            if not (isinstance(value, int | float) and 0 < value <= 1e9) or (whole and value != int(value)):
+                wanted = "a whole number above 0" if whole else "a number of seconds above 0"
+                raise WorkbenchError(f"limit {name}={value!r} is not accepted: expected {wanted}; give {name} one.")
+            object.__setattr__(self, name, int(value) if whole else float(value))
 
 
 @dataclass(frozen=True, slots=True)
