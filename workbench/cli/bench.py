@@ -1,7 +1,7 @@
 """`workbench bench SUITE`: how fast a part is on this machine, against what a user would have without it.
 
-A suite returns lists of samples by name. What is compared is measured in turns in one process, so that a busy machine
-slows both sides alike; ratios are of medians.
+A suite returns lists of samples by name. What is compared is measured in turns, so that a busy machine slows both sides
+alike; ratios are of medians.
 """
 
 from __future__ import annotations
@@ -39,29 +39,60 @@ def ratio(slow: Measured, fast: Measured) -> Measured:
     return Measured([median(slow.values) / median(fast.values)], "x")
 
 
-def bench(suite: str, repeats: int, tell: Tell) -> dict[str, Any]:
-    """{machine, results: {name: {median, min, max, unit, n}}} of one suite or of `all`.
+MODEL_SUITES = ("generation", "training", "step")
+REPEATS = {"sandbox": 40} | dict.fromkeys(MODEL_SUITES, 3)
+"""Rounds where none are named: seconds each for a model, milliseconds for the sandbox."""
+ALL = ("sandbox", "step")
+"""What `all` runs: a step measures its generation and its training, too."""
 
-    Raises WorkbenchError for a suite that does not exist and for repeats below 1.
+
+def bench(
+    suite: str,
+    repeats: int | None,
+    tell: Tell,
+    *,
+    against: str | None = None,
+    sweep: bool = False,
+    **workload: Any,
+) -> dict[str, Any]:
+    """{machine, results: {name: {median, min, max, unit, n}}} of one suite or of `all`; for a model also {workload},
+    and {peer}: the configuration of what it is measured against.
+
+    `workload` are the arguments of `make_workload`. Raises WorkbenchError for a suite or a value that does not exist.
     """
-    suites = _suites()
-    if suite not in (*suites, "all"):
-        raise WorkbenchError(f"'{suite}' is no suite: expected one of {', '.join((*suites, 'all'))}.")
-    if repeats < 1:
+    if suite not in (*REPEATS, "all"):
+        raise WorkbenchError(f"'{suite}' is no suite: expected one of {', '.join((*REPEATS, 'all'))}.")
+    if repeats is not None and repeats < 1:
         raise WorkbenchError(f"repeats={repeats} is not accepted: expected at least 1.")
+    if suite == "sandbox" and against is not None:
+        models = ", ".join(MODEL_SUITES)
+        raise WorkbenchError(f"--against {against} goes with a model: expected {models} or all.")
+    if sweep and suite != "step":
+        raise WorkbenchError(f"--sweep measures steps, not {suite}: use `workbench bench step --sweep`.")
+    facts: dict[str, Any] = {}
     found: dict[str, Measured] = {}
     machine = describe_machine()
-    for name in suites if suite == "all" else (suite,):
-        facts, results = suites[name](repeats, tell)
-        machine |= facts
+    for name in ALL if suite == "all" else (suite,):
+        more, results = _measure(name, repeats or REPEATS[name], tell, against, sweep, workload)
+        facts |= more
         found |= results
-    return {"machine": machine, "results": {name: measured.as_dict() for name, measured in found.items()}}
+    machine |= {name: value for name, value in facts.items() if not isinstance(value, Mapping)}
+    parts = {name: value for name, value in facts.items() if isinstance(value, Mapping)}
+    return {"machine": machine, **parts, "results": {name: measured.as_dict() for name, measured in found.items()}}
 
 
-def _suites() -> Mapping[str, Callable[[int, Tell], tuple[dict[str, Any], dict[str, Measured]]]]:
-    from workbench.cli import bench_sandbox
+def _measure(
+    suite: str, repeats: int, tell: Tell, against: str | None, sweep: bool, workload: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Measured]]:
+    from workbench.cli import bench_models, bench_sandbox, bench_sweep
+    from workbench.cli.bench_work import make_workload
 
-    return {"sandbox": bench_sandbox.measure}
+    if suite == "sandbox":
+        return bench_sandbox.measure(repeats, tell)
+    work = make_workload(against=against, **workload)
+    if sweep:
+        return bench_sweep.sweep(work, repeats, against, tell)
+    return bench_models.measure(suite, work, repeats, against, tell)
 
 
 def describe_machine() -> dict[str, Any]:
@@ -85,8 +116,9 @@ def show(found: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    machine = found["machine"]
-    print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    for part, facts in found.items():
+        if part != "results":
+            print(f"{part}: " + ", ".join(f"{name} {value}" for name, value in facts.items()))
     table = Table("name", "median", "min", "max", "unit", "n")
     for column in table.columns[1:4]:
         column.justify = "right"

