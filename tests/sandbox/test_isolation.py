@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from workbench.cli.doctor import Problems
 from workbench.cli.doctor import _isolation as doctor
+from workbench.config import ROOT
 from workbench.sandbox import isolation, mounts, outer, remembered
 from workbench.sandbox.executor import Executor, Limits, Request
 from workbench.sandbox.isolation import Attacked, Isolation
@@ -43,6 +45,24 @@ def test_the_level_is_what_the_means_give(without: tuple[str, ...], level: str, 
     assert any(lacks in phrase for phrase in found.missing), found
     assert (found.hints == ()) is (level == "B")
     assert found.certain
+
+
+@strong
+def test_an_interpreter_behind_a_link_costs_no_level(tmp_path: Path) -> None:
+    """As where `.venv` is a link to a folder on another disk."""
+    (tmp_path / "linked").symlink_to(sys.prefix)
+    look = (
+        "import sys\nfrom workbench.sandbox.executor import Executor, Request\nprint(sys.prefix)\n"
+        "for without in ((), ('bubblewrap',)):\n"
+        "    with Executor([], 1, without=without) as executor:\n"
+        "        result = executor.submit(Request('import sys, numpy; print(sys.prefix)')).result(60)\n"
+        "        print(result.level, result.stdout, result.stderr)\n"
+    )
+    linked = f"{tmp_path}/linked"
+    command = [linked + sys.executable.removeprefix(sys.prefix), "-c", look]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    assert done.stdout.split() == [linked, "B", linked, "C", linked], done
 
 
 @strong

@@ -46,11 +46,17 @@ def command(means: Means, view: mounts.View, control: int) -> list[str]:
         return [*_bubblewrap(view), *inside]
     plan = {
         "parents": mounts.parents(view.mounts),
-        "mounts": [(mount.kind, mount.path, mount.source or mount.path) for mount in view.mounts],
+        "mounts": [(mount.kind, mount.path, _origin(mount)) for mount in view.mounts],
         "job": mounts.JOB,
         "inside": None if builds_mounts() else NOBODY,
     }
     return [*python, str(HERE / "launch.py"), json.dumps(plan), *inside]
+
+
+def _origin(mount: mounts.Mount) -> str:
+    """Where `launch.py` finds what it binds: without links, which would lead into the new root there."""
+    source = mount.source or mount.path
+    return os.path.realpath(source) if mount.kind == "bind" else source
 
 
 def _bubblewrap(view: mounts.View) -> list[str]:
