@@ -39,7 +39,7 @@ def measure(
         for number in range(repeats):
             mine.append(our_turn(ours, suite, number))
             if peer and probed:
-                theirs.append(peer.ask(do=suite, number=number, micro=probed.fastest))
+                theirs.append(peer.ask(do=suite, number=number, micro=probed.fastest, autocast=probed.autocast))
             tell(progress(number + 1, repeats, mine[-1], theirs[-1] if theirs else None, time.monotonic() - begin))
         limits.append(ours.ask(do="limits", number=WARM))
     best = {name: max(each[name] for each in limits) for name in limits[0]}
@@ -82,6 +82,7 @@ class Probed:
         budget = min(work.config().micro_batch_tokens, work.rows * work.row_tokens)
         self.nearest = min(tried, key=lambda size: abs(size * work.row_tokens - budget))
         """Its tokens are the closest to those of our micro-batches: there the peaks are compared."""
+        self.autocast = False
 
     def peak(self, rounds: Iterable[Times]) -> float:
         sampling = [each.get("generation_mb", 0.0) for each in rounds]
@@ -92,6 +93,7 @@ class Probed:
         return {
             "training_s_by_micro_batch": seconds,
             "per_device_train_batch_size": self.fastest,
+            "bf16": self.autocast,
             "peak_at_micro_batch": self.nearest,
         }
 
@@ -101,19 +103,35 @@ def probe(peer: Side, work: Workload, suite: str, tell: Tell) -> Probed:
     keeps would count for those that come after."""
     sizes = bench_trl.micro_batches(work.rows)
     if suite == "generation":  # the whole step is sampled at once, whatever the micro-batch
-        times = peer.ask(do="generation", number=WARM, micro=sizes[-1])
-        return Probed({sizes[-1]: {}}, work, times["generation_mb"])
-    first = peer.ask(do="training", number=WARM, micro=sizes[0])
-    tried = {}
-    for size in sizes:
-        tried[size] = peer.ask(do="training", number=WARM, micro=size)
-        if tried[size]["training_s"] < QUICK_S:  # what is done once per shape would count for much
-            tried[size] = peer.ask(do="training", number=WARM, micro=size)
-        tell(f"TRL, micro-batch of {size}: {tried[size]['training_s']:.4g} s of training")
-    found = Probed(tried, work, first["generation_mb"] if suite == "step" else 0.0)
-    if found.tried[found.fastest]["training_s"] < QUICK_S:
-        peer.ask(do="training", number=WARM, micro=found.fastest)
+        first = peer.ask(do="generation", number=WARM, micro=sizes[-1], autocast=False)
+        found = Probed({sizes[-1]: {}}, work, first["generation_mb"])
+    else:
+        first = peer.ask(do="training", number=WARM, micro=sizes[0], autocast=False)
+        tried = {}
+        for size in sizes:
+            tried[size] = _trained(peer, micro=size, autocast=False)
+            tell(f"TRL, micro-batch of {size}: {tried[size]['training_s']:.4g} s of training")
+        found = Probed(tried, work, first["generation_mb"] if suite == "step" else 0.0)
+    if peer.facts["dtype"] == "bfloat16":
+        cast, plain = (
+            _seconds_of(peer.ask(do=suite, number=WARM, micro=found.fastest, autocast=on), suite)
+            for on in (True, False)
+        )
+        found.autocast = cast < plain
+        tell(f"TRL with autocast: {cast:.4g} s, without: {plain:.4g} s")
+    if suite != "generation" and found.tried[found.fastest]["training_s"] < QUICK_S:
+        peer.ask(do="training", number=WARM, micro=found.fastest, autocast=found.autocast)
     return found
+
+
+def _seconds_of(times: Times, suite: str) -> float:
+    return times["generation_s"] + times["training_s"] if suite == "step" else times[f"{suite}_s"]
+
+
+def _trained(peer: Side, **message: Any) -> Times:
+    """One training, or the second where it is so short that what is done once per shape would count for much."""
+    times = peer.ask(do="training", number=WARM, **message)
+    return times if times["training_s"] > QUICK_S else peer.ask(do="training", number=WARM, **message)
 
 
 def our_turn(ours: Side, suite: str, number: int) -> Times:

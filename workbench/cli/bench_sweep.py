@@ -54,15 +54,15 @@ def sweep(
             tell(f"left out: prompts of {', '.join(map(str, left))} tokens, the model has {longest} positions")
         tell("warming up")
         ours.ask(do="step", number=WARM)
-        fastest = probe(peer, work, "step", tell).fastest * work.row_tokens if peer else 0
+        probed = probe(peer, work, "step", tell) if peer else None
         pace = 0.0  # seconds of the peer per token, from its last size
         for length, size in product(fitting, group_sizes):
             here = replace(
                 work, dtype=ours.facts["dtype"], adapter=ours.facts["adapter"], prompt_tokens=length, group_size=size
             )
             row = _described(here) | _medians([ours.ask(do="step", number=n, work=here) for n in range(repeats)])
-            if peer and pace * here.rows * here.row_tokens <= PEER_STEP_S:
-                theirs, micro = _peer(peer, here, repeats, fastest)
+            if peer and probed and pace * here.rows * here.row_tokens <= PEER_STEP_S:
+                theirs, micro = _peer(peer, here, repeats, probed.fastest * work.row_tokens, probed.autocast)
                 row |= {"peer": against, "peer_micro_batch": micro} | {f"peer_{k}": v for k, v in theirs.items()}
                 pace = theirs["step_s"] / (here.rows * here.row_tokens)
             rows.append(row)
@@ -74,10 +74,11 @@ def sweep(
     return facts, _results(rows)
 
 
-def _peer(peer: Side, here: Workload, repeats: int, tokens: int) -> tuple[dict[str, float], int]:
+def _peer(peer: Side, here: Workload, repeats: int, tokens: int, autocast: bool) -> tuple[dict[str, float], int]:
     """TRL's medians, with the micro-batch whose tokens are nearest to the fastest one found."""
     micro = min(micro_batches(here.rows), key=lambda size: abs(size * here.row_tokens - tokens))
-    return _medians([peer.ask(do="step", number=n, micro=micro, work=here) for n in range(repeats)]), micro
+    message = {"do": "step", "micro": micro, "autocast": autocast, "work": here}
+    return _medians([peer.ask(number=n, **message) for n in range(repeats)]), micro
 
 
 def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -9,8 +9,8 @@ through `transformers.generate`, rewards, advantages, all micro-batches and the 
 - end-of-text ids are emptied, so that every completion has its full length without a logits processor;
 - where only training is measured, the completions sampled first come back in no time.
 
-No checkpointing, no KL, no logging, no saving, no evaluation, no workers; SDPA; the same AdamW. With bf16 weights there
-is no autocast, as with ours: it would cast again and again what has the right dtype already.
+No checkpointing, no KL, no logging, no saving, no evaluation, no workers; SDPA; the same AdamW. bf16 weights are tried
+with autocast, TRL's default, and without it, as ours run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def micro_batches(rows: int) -> list[int]:
 
 
 def serve(pipe: Connection, work: Workload) -> None:
-    """Answers {do, number, micro, work?} like `bench_ours.serve`; a change of `micro` or `work` makes a new trainer."""
+    """Answers {do, number, micro, autocast?, work?} like `bench_ours.serve`; only `do` and `number` may change without
+    that a new trainer is made."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     peer = Peer(work, pipe)
@@ -99,7 +100,7 @@ class Peer:
             **self.arguments(self.work.rows),
         }
 
-    def arguments(self, micro: int) -> dict[str, Any]:
+    def arguments(self, micro: int, autocast: bool = False) -> dict[str, Any]:
         """What GRPOConfig is told beyond its defaults."""
         work = self.work
         return {
@@ -111,7 +112,7 @@ class Peer:
             "beta": 0.0,
             "temperature": 1.0,
             "gradient_checkpointing": False,
-            "bf16": False,
+            "bf16": autocast,
             "learning_rate": LEARNING_RATE,
             "lr_scheduler_type": "constant",
             "optim": "adamw_torch_fused",
@@ -140,16 +141,22 @@ class Peer:
         """
         import random
 
+        from accelerate.state import AcceleratorState
         from transformers import PrinterCallback
 
         trl, datasets = import_module("trl"), import_module("datasets")
         assert self.message is not None
-        vars(self.base).pop("forward", None)  # each trainer wraps the forward once more
+        for module in (self.base, self.model):  # each trainer wraps the forward once more
+            vars(module).pop("forward", None)
+            vars(module).pop("_original_forward", None)
+        AcceleratorState._reset_state()  # it keeps whether there is autocast
         draw = random.Random(self.work.seed)
         trainer: Any = trl.GRPOTrainer(
             model=self.model,
             reward_funcs=lambda completions, **_: [draw.gauss(0, 1) for _ in completions],
-            args=trl.GRPOConfig(output_dir=folder, **self.arguments(self.message["micro"])),
+            args=trl.GRPOConfig(
+                output_dir=folder, **self.arguments(self.message["micro"], self.message.get("autocast", False))
+            ),
             train_dataset=datasets.Dataset.from_dict({"prompt": [str(place) for place in range(self.work.prompts)]}),
             processing_class=self.tokenizer,
         )
@@ -229,4 +236,4 @@ def _trainer_of(message: dict[str, Any] | None) -> tuple[Any, ...] | None:
     """What a message asks of its trainer; None for the message that ends it all."""
     if message is None:
         return None
-    return message["do"] == "generation", message["micro"], message.get("work")
+    return message["do"] == "generation", message["micro"], message.get("autocast"), message.get("work")

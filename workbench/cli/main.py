@@ -13,12 +13,13 @@ import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from workbench.cli.common import Interrupted, find_run, print_json, read_settings, settings_help
 from workbench.config import ROOT, Config
+from workbench.sandbox.records import Limits
 from workbench.types import WorkbenchError
 
 app = typer.Typer(
@@ -32,6 +33,7 @@ tasks_app = typer.Typer(help="The embedded tasks, and yours.", rich_markup_mode=
 app.add_typer(tasks_app, name="tasks")
 
 DEFAULTS = Config()
+LIMITS = Limits()
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run, or its name below runs/.")]
 
@@ -180,19 +182,40 @@ def grade(
 @app.command("exec")
 def execute(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM.py")],
-    stdin: Annotated[Path | None, typer.Option(metavar="FILE", help="What the program reads.")] = None,
-    cpu: Annotated[float, typer.Option(metavar="S", help="CPU seconds.")] = DEFAULTS.cpu_s,
-    wall: Annotated[float, typer.Option(metavar="S", help="Wall seconds.")] = DEFAULTS.wall_s,
-    memory: Annotated[int, typer.Option(metavar="MB")] = DEFAULTS.memory_mb,
+    stdin: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What it reads; - or nothing named: what is piped in.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--input", metavar="DIR", help="Folder that it sees as ./input, read-only.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the submission.csv that it writes is kept.")
+    ] = None,
+    thin: Annotated[
+        bool, typer.Option("--thin", help="Preload no pandas and scikit-learn: starts 2 s sooner.")
+    ] = False,
+    cpu: Annotated[float, typer.Option(metavar="S", help="CPU seconds, of all its processes.")] = LIMITS.cpu_s,
+    wall: Annotated[float, typer.Option(metavar="S", help="Wall seconds.")] = LIMITS.wall_s,
+    memory: Annotated[int, typer.Option(metavar="MB", help="Memory of all its processes.")] = LIMITS.memory_mb,
+    processes: Annotated[int, typer.Option(metavar="N", help="Processes and threads at once.")] = LIMITS.processes,
+    output: Annotated[int, typer.Option(metavar="KB", help="Kept of stdout; more ends it.")] = LIMITS.output_kb,
+    disk: Annotated[int, typer.Option(metavar="MB", help="Size of its folder.")] = LIMITS.files_mb,
+    min_level: Annotated[
+        str, typer.Option(metavar="B|C|D|E", help="Weakest isolation level accepted.")
+    ] = DEFAULTS.min_level,
     unsafe_executor: Annotated[bool, typer.Option("--unsafe-executor", help="Accept isolation level E.")] = False,
     json: Json = False,
 ) -> int:
-    """Run a program in the sandbox; exit status 0 only when it ended well."""
+    """Run a program in the sandbox; exit status 0 only when it ended well.
+
+    It gets no arguments: what it needs comes on stdin or by --input. A pipe into this command is read to its end.
+    """
     from workbench.cli.exec import execute as work
     from workbench.cli.exec import show, status
 
-    limits = {"cpu_s": cpu, "wall_s": wall, "memory_mb": memory, "unsafe_executor": unsafe_executor}
-    result = work(program, stdin, limits)
+    amounts = {"cpu": cpu, "wall": wall, "memory": memory, "processes": processes, "output": output, "disk": disk}
+    given: dict[str, Any] = {"stdin": stdin, "folder": folder, "save": save, "thin": thin}
+    result = work(program, amounts, **given, min_level=min_level, unsafe=unsafe_executor)
     if json:
         print_json(result)
     else:
