@@ -6,16 +6,22 @@ import json
 import os
 import pty
 import select
+import subprocess
 import sys
 import tty
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
+import typer
 
-from workbench.cli.exec import readable
-from workbench.cli.main import run_command
+from workbench.cli.exec import _AMOUNTS, readable
+from workbench.cli.main import app, run_command
+from workbench.sandbox.executor import Limits
 
 FIELDS = {"verdict", "exit_code", "signal", "cpu_s", "wall_s", "peak_mb", "stdout", "stderr", "truncated", "level"}
+FIELDS |= {"reason", "refused", "hint", "submission_bytes", "save"}
 
 
 @pytest.fixture
@@ -79,6 +85,92 @@ def test_a_program_is_run_in_the_encoding_it_declares(tmp_path: Path, capsys: py
     assert "SyntaxError" in json.loads(capsys.readouterr().out)["stderr"]
 
 
+def _piped(given: int | IO[bytes], *words: str) -> str:
+    """What `workbench exec` prints of what it finds on its own stdin."""
+    command = [sys.executable, "-m", "workbench", "exec", "--thin", *words]
+    return subprocess.run(command, stdin=given, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
+
+
+def test_what_is_piped_in_is_read(tmp_path: Path) -> None:
+    (tmp_path / "given").write_text("4 5")
+    (tmp_path / "echo.py").write_text("import sys; print(repr(sys.stdin.read()))")
+    program = str(tmp_path / "echo.py")
+    for words in ((program,), (program, "--stdin", "-")):
+        with (tmp_path / "given").open("rb") as file:
+            assert _piped(file, *words) == "'4 5'\n"
+    ours, theirs = os.pipe()
+    os.write(theirs, b"6")
+    os.close(theirs)
+    assert _piped(ours, program) == "'6'\n"
+    os.close(ours)
+
+
+def test_nobody_is_waited_for_at_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "echo.py").write_text("import sys; print(repr(sys.stdin.read()))")
+    ours, theirs = pty.openpty()
+    assert _piped(theirs, str(tmp_path / "echo.py")) == "''\n"
+    assert _piped(subprocess.DEVNULL, str(tmp_path / "echo.py")) == "''\n"
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_the_file_that_it_writes_is_kept_or_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], run: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    code, kept = "open('submission.csv', 'w').write('a,b')", tmp_path / "kept.csv"
+    (tmp_path / "writes.py").write_text(code)
+    assert run_command(["exec", str(tmp_path / "writes.py"), "--thin"]) == 0
+    assert capsys.readouterr().err.endswith(
+        "submission.csv (3 bytes) is gone with the sandbox: --save FILE keeps it.\n"
+    )
+    status, result = run(code, "--thin", "--save", str(kept))
+    assert (status, result["submission_bytes"], kept.read_text()) == (0, 3, "a,b")
+    status, result = run("pass", "--thin", "--save", str(tmp_path / "none.csv"))
+    assert (status, result["verdict"], result["submission_bytes"]) == (1, "ok", None)
+    assert not (tmp_path / "none.csv").exists()
+
+
+def test_it_sees_a_folder_and_has_the_limits_asked_for(
+    tmp_path: Path, run: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("seen")
+    tmp_path.chmod(0o755)
+    status, result = run("print(open('input/a.csv').read())", "--thin", "--input", str(tmp_path / "in"))
+    assert (status, result["stdout"]) == (0, "seen\n")
+    _, result = run("print('x' * 5000)", "--thin", "--output", "2")
+    assert result["verdict"] == "output_limit"
+    _, result = run("open('a', 'wb').write(bytes(3 * 2**20))", "--thin", "--disk", "1")
+    assert (result["verdict"], result["submission_bytes"]) == ("runtime_error", None)
+    many = "import threading as t\nfor _ in range(9): t.Thread(target=t.Event().wait, args=(1,)).start()"
+    _, result = run(many, "--thin", "--processes", "4")
+    assert "can't start new thread" in result["stderr"]
+
+
+def test_thin_has_nothing_preloaded(run: Callable[..., tuple[int, dict[str, Any]]]) -> None:
+    code = "import sys; print('pandas' in sys.modules)"
+    assert run(code)[1]["stdout"] == "True\n"
+    assert run(code, "--thin")[1]["stdout"] == "False\n"
+
+
+def test_that_it_was_the_sandbox_is_told(run: Callable[..., tuple[int, dict[str, Any]]]) -> None:
+    _, result = run("import socket; socket.getaddrinfo('example.org', 80)", "--thin")
+    assert result["hint"] == "The sandbox has no network."
+    _, result = run("import socket; socket.create_connection(('10.1.1.1', 80))", "--thin")
+    assert result["refused"]
+    assert result["hint"].startswith("The sandbox does not permit this: it has no network, ")
+    _, result = run("raise ValueError", "--thin")
+    assert (result["refused"], result["hint"]) == (False, None)
+
+
+def test_what_is_not_said_is_as_for_the_executor() -> None:
+    command = typer.main.get_command(app).commands["exec"]
+    given = {option.name: option.default for option in command.params}
+    limits = {_AMOUNTS[name]: value for name, value in given.items() if name in _AMOUNTS}
+    assert len(limits) == len(_AMOUNTS)
+    assert Limits(**limits) == Limits()
+
+
 HOSTILE = "\x1b]0;title\a\x1b]52;c;aGk=\a\x1b[2J\x9b2Jé\r\n\tx\u202e\u2066\u200f".encode() + b"\xff\0"
 HARMLESS = (r"\x1b]0;title\x07\x1b]52;c;aGk=\x07\x1b[2J\x9b2Jé\r" + "\n\tx" + r"\u202e\u2066\u200f\xff\x00").encode()
 
@@ -139,9 +231,18 @@ def test_only_what_acts_on_a_terminal_is_written_otherwise() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        ([__file__, "--cpu", "0"], "--cpu 0.0 is not accepted: expected a number above 0, at most 1000000000; give"),
+        ([__file__, "--disk", "2000000000"], "--disk 2000000000 is not accepted: expected a number above 0, at most"),
+        (
+            [__file__, "--wall", "nan"],
+            "--wall nan is not accepted: expected a number above 0, at most 1000000000; give",
+        ),
+        ([__file__, "--input", __file__], f"--input '{__file__}' is no folder: give the folder that"),
+        ([__file__, "--save", "nowhere/x.csv"], "--save 'nowhere/x.csv' cannot be written: give the name of a file"),
+        ([__file__, "--save", "/"], "--save '/' cannot be written: give the name of a file in a folder that exists."),
+        ([__file__, "--min-level", "X"], "min_level='X' is not accepted: expected A, B, C, D or E."),
         (["nowhere.py"], "'nowhere.py' does not exist: expected a file."),
         (["/"], "'/' is a folder: expected a file."),
-        ([__file__, "--cpu", "-1"], "cpu_s=-1.0 is not accepted"),
         ([__file__, "--stdin", "nowhere.txt"], "'nowhere.txt' does not exist: expected a file."),
     ],
 )
