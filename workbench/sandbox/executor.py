@@ -50,7 +50,7 @@ from typing import Any, Self
 from workbench.sandbox import isolation, workfolder
 from workbench.sandbox.isolation import Isolation
 from workbench.sandbox.places import Places
-from workbench.sandbox.records import Flavour, Limits, Request, Result
+from workbench.sandbox.records import FLAVOURS, Flavour, Limits, Request, Result, at_least_one, some_of
 from workbench.sandbox.streams import Capped
 from workbench.sandbox.verdicts import Observed, judge
 from workbench.sandbox.watch import KILL_S, START_S, Watch
@@ -99,12 +99,11 @@ class Executor:
         zygotes: int | None = None,
         without: Sequence[str] = (),
     ) -> None:
-        for name, count in (("workers", workers), ("queue", queue), ("zygotes", zygotes)):
-            if count is not None and count < 1:
-                raise WorkbenchError(f"{name}={count} is not accepted: expected at least 1.")
-        self._roots = tuple(Path(root).resolve() for root in data_roots)
+        at_least_one(workers=workers, queue=queue, zygotes=zygotes)
+        self._roots = workfolder.data_folders(data_roots)
         self._workers, self._min_level, self._unsafe = workers, min_level, unsafe
-        self._flavours, self._without = tuple(flavours), tuple(without)
+        self._flavours = some_of("flavours", flavours, FLAVOURS)
+        self._without = some_of("without", without, isolation.MEANS)
         self._count = max(1, workers // 4) if zygotes is None else zygotes
         self._places = Places(queue)
         self._lock = threading.Lock()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar, get_args
 
 from workbench.types import Verdict, WorkbenchError
 
 Flavour = Literal["full", "thin"]
+Word = TypeVar("Word", bound=str)
+FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
 
 MOST_FILES = 200
 """Files that a request may bring."""
 _OURS = (".", "..", "input", "script.py")
 """Names of the working folder that a request cannot give."""
+MOST = 1e9
+"""Largest value of any limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +44,12 @@ class Limits:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value, whole = getattr(self, name), not name.endswith("_s")
-            if not (isinstance(value, int | float) and 0 < value <= 1e9) or (whole and value != int(value)):
-                wanted = "a whole number above 0" if whole else "a number of seconds above 0"
-                raise WorkbenchError(f"limit {name}={value!r} is not accepted: expected {wanted}; give {name} one.")
+            if not (isinstance(value, int | float) and 0 < value <= MOST) or (whole and value != int(value)):
+                wanted = "a whole number" if whole else "a number of seconds"
+                raise WorkbenchError(
+                    f"limit {name}={value!r} is not accepted: expected {wanted} above 0, and at most "
+                    f"{MOST:,.0f}; give {name} one."
+                )
             object.__setattr__(self, name, int(value) if whole else float(value))
 
 
@@ -67,18 +75,19 @@ class Request:
     """full: pandas, numpy, scipy and scikit-learn are preloaded; thin: nothing is."""
 
     def __post_init__(self) -> None:
-        if self.collect is not None and (not self.collect or "/" in self.collect or "\0" in self.collect):
+        expect("code", self.code, (str, bytes), "the text or bytes of a script")
+        expect("public_dir", self.public_dir, (str, os.PathLike, type(None)), "a folder")
+        expect("stdin", self.stdin, (bytes,), 'bytes, such as b"4 5\\n"; `.encode()` makes bytes of text')
+        expect("files", self.files, (Mapping,), 'bytes by file name, such as {"data.txt": b"4 5\\n"}')
+        expect("limits", self.limits, (Limits,), "`Limits(...)`")
+        expect("seed", self.seed, (int,), "a whole number")
+        expect("collect", self.collect, (str, type(None)), "a file name without folders")
+        if self.flavour not in FLAVOURS:
+            raise WorkbenchError(f"flavour={self.flavour!r} is not accepted: expected {' or '.join(FLAVOURS)}.")
+        if self.collect in ("", ".", "..") or (self.collect and ("/" in self.collect or "\0" in self.collect)):
             raise WorkbenchError(f"collect={self.collect!r} is not accepted: expected a file name without folders.")
-        if self.collect_bytes is not None and self.collect_bytes < 1:
-            raise WorkbenchError(f"collect_bytes={self.collect_bytes} is not accepted: expected at least 1.")
-        if len(self.files) > MOST_FILES:
-            raise WorkbenchError(f"{len(self.files)} files are too many for one run: give at most {MOST_FILES}.")
-        for name in self.files:
-            if not name.isprintable() or "/" in name or not 0 < len(name.encode()) <= 255 or name in _OURS:
-                raise WorkbenchError(
-                    f"files: {name!r} is not accepted: expected a printable file name without folders, of at most 255 "
-                    f"bytes, and none of {', '.join(_OURS)}."
-                )
+        at_least_one(collect_bytes=self.collect_bytes)
+        _check_files(self.files)
         pages = sum(-(-len(data) // 4096) for data in (self.code, *self.files.values()))
         if self.files and pages * 4096 > self.limits.files_mb * 2**20:
             raise WorkbenchError(
@@ -120,3 +129,39 @@ class Result:
     @property
     def stderr(self) -> str:
         return self.stderr_bytes.decode("utf-8", "replace")
+
+
+def expect(name: str, value: object, kinds: tuple[type, ...], wanted: str) -> None:
+    """Raise `WorkbenchError` unless `value` is of one of `kinds`; `wanted` says so in words."""
+    if not isinstance(value, kinds):
+        raise WorkbenchError(f"{name}={repr(value)[:80]} is not accepted: expected {wanted}.")
+
+
+def at_least_one(**counts: int | None) -> None:
+    """Raise `WorkbenchError` for a count that is given and is no whole number of at least 1."""
+    for name, count in counts.items():
+        expect(name, count, (int, type(None)), "a whole number of at least 1")
+        if count is not None and count < 1:
+            raise WorkbenchError(f"{name}={count} is not accepted: expected at least 1.")
+
+
+def some_of(name: str, values: Sequence[Word], known: Sequence[str]) -> tuple[Word, ...]:
+    """`values`; raises `WorkbenchError` for one that is not `known`, and for one word in place of a list."""
+    if isinstance(values, str) or any(value not in known for value in values):
+        raise WorkbenchError(
+            f"{name}={values!r} is not accepted: expected a list of some of {', '.join(known)}, such as [{known[0]!r}]."
+        )
+    return tuple(values)
+
+
+def _check_files(files: Mapping[str, bytes]) -> None:
+    if len(files) > MOST_FILES:
+        raise WorkbenchError(f"{len(files)} files are too many for one run: give at most {MOST_FILES}.")
+    for name, data in files.items():
+        expect("name of a file", name, (str,), "text")
+        expect(f"files[{name!r}]", data, (bytes,), "bytes; `.encode()` makes bytes of text")
+        if not name.isprintable() or "/" in name or not 0 < len(name.encode()) <= 255 or name in _OURS:
+            raise WorkbenchError(
+                f"files: {name!r} is not accepted: expected a printable file name without folders, of at most 255 "
+                f"bytes, and none of {', '.join(_OURS)}."
+            )

@@ -18,6 +18,17 @@ _KEEP = 'read _; n=0; while ! rm -rf -- "$1" && [ $n -lt 50 ]; do n=$((n+1)); sl
 """The end of its input is the end of the executor; a run that is being ended may still write for a moment."""
 
 
+def data_folders(data_roots: Sequence[Path]) -> tuple[Path, ...]:
+    """`data_roots`, resolved. Raises `WorkbenchError` for one folder in place of a list, and for a missing one."""
+    if isinstance(data_roots, str | os.PathLike):
+        folder = str(data_roots)
+        raise WorkbenchError(f"data_roots={folder!r} is not accepted: expected a list of folders; give [{folder!r}].")
+    for root in data_roots:
+        if not Path(root).is_dir():
+            raise WorkbenchError(f"data_roots: {str(root)!r} is no folder: give folders that exist.")
+    return tuple(Path(root).resolve() for root in data_roots)
+
+
 def public_folders(root: Path) -> list[Path]:
     """Folders called `public` at most three levels below `root`, in order; `root` itself when it is one."""
     if root.name == "public":
