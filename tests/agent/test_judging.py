@@ -202,6 +202,53 @@ def test_a_checker_that_fails_is_no_verdict(
     assert "judge error" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import nosuchmodule\n", "ModuleNotFoundError: No module named 'nosuchmodule'"),
+        ("raise ValueError(f'\\33[2J is {open(\"test.ans\").read().lower()} 17')\n", "ValueError:  [… is …-… …"),
+        ("raise ValueError([b'\\n' + open('test.ans', 'rb').read()])\n", "ValueError: [b'……-…']"),
+        ("raise SystemExit(3)\n", None),
+    ],
+)
+def test_why_a_checker_failed_is_logged_once_without_the_answer(
+    judged: Judge, caplog: pytest.LogCaptureFixture, code: str, told: str | None
+) -> None:
+    tests = [judging.Test(name, b"", b"Xq-Secret") for name in ("one", "two", "three")]
+    with caplog.at_level(logging.WARNING, "workbench.agent"):
+        judgement = judged("print(1)\n", tests, Checker("import sys\nsys.stdin.read()\n" + code))
+    (said,) = [record.getMessage() for record in caplog.records]
+    exit_code = 1 if told else 3
+    reason = f"judge error: the checker ended with runtime_error, exit code {exit_code}, expected exit code 42 or 43."
+    assert said == f"test 'one': {reason}" + (f" Its last line on stderr: {told}" if told else "")
+    assert [case.reason for case in judgement.cases] == [reason]
+
+
+async def _in_a_loop(executor: Executor) -> None:
+    judge(executor, SQUARE, TESTS, Limits(), Comparison())
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        (lambda _: judging.Test("a", "1", b"1"), "test 'a': input='1' is not accepted: expected bytes"),
+        (lambda _: judging.Test("a", b"1", "1"), "test 'a': answer='1' is not accepted: expected bytes"),
+        (lambda _: judging.Test(1, b"1", b"1"), "name of a test=1 is not accepted: expected text."),
+        (lambda _: Checker(None), "code=None is not accepted"),
+        (lambda _: Comparison(float_tolerance="1e-6"), "float_tolerance='1e-6' is not accepted"),
+        (lambda e: judge(e, "", TESTS, Limits(), None), "checker=None is not accepted: expected `Comparison()`, or"),
+        (lambda e: judge(e, "", [(b"", b"")], Limits(), Comparison()), "a test=(b'', b'') is not accepted: expected"),
+        (lambda e: judge(e, "", TESTS, None, Comparison()), "limits=None is not accepted"),
+        (lambda e: asyncio.run(_in_a_loop(e)), "where an event loop runs: in a notebook `await judge_async(...)`."),
+    ],
+)
+def test_mistakes_are_one_sentence(executor: Executor, mistake: Callable[[Executor], Any], sentence: str) -> None:
+    with pytest.raises(WorkbenchError) as refused:
+        mistake(executor)
+    assert sentence in str(refused.value)
+
+
 SEARCH = """
 import os, sys, time
 WANTED = (b"Xq-" + b"secret", b"the checker" + b"'s own code")

@@ -51,7 +51,7 @@ class Comparison:
     def __post_init__(self) -> None:
         for name in _TOLERANCES:
             value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
+            if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise WorkbenchError(f"{name}={value!r} is not accepted: expected a finite number of 0 or more.")
 
     @property
