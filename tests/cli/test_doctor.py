@@ -7,6 +7,8 @@ import pytest
 
 from workbench.cli.doctor import Problems, _path, _places
 from workbench.cli.main import run_command
+from workbench.sandbox.isolation import BEST, Isolation
+from workbench.sandbox.outer import Means
 
 
 def test_doctor_tells_the_machine_as_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,6 +29,21 @@ def test_doctor_shows_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for word in ("isolation", "level", "dtype probe", "writable", "A run c"):
         assert word in out
+
+
+@pytest.mark.parametrize("level", list("BCDE"))
+def test_the_level_is_told_with_its_meaning(
+    level: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Isolation(level, ("one, or two", "three"), (), Means("none", 0, False))
+    monkeypatch.setattr("workbench.sandbox.isolation.probe", lambda **_: found)
+    monkeypatch.setenv("COLUMNS", "300")
+    run_command(["doctor"])
+    out = capsys.readouterr().out
+    assert f"level {level} (" in out
+    assert "the best there is" in out if level == BEST else f"the best{',' if level == 'C' else ' is'} {BEST}" in out
+    assert "one, or two; three; " in out
+    assert ("nothing stronger is offered" in out) is (level == BEST)
 
 
 def test_a_path_is_judged_by_its_first_parent_that_exists(tmp_path: Path) -> None:

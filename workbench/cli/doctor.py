@@ -117,7 +117,7 @@ def _isolation(problems: Problems) -> dict[str, Any]:
         found = probe(anew=True)  # a hint may have been followed since the last time
     except WorkbenchError as error:
         problems.errors.append(str(error))
-        return {"level": None, "missing": [], "hints": [], "tried": []}
+        return {"level": None, "means": None, "missing": [], "hints": [], "tried": []}
     if found.level == "E":
         problems.errors.append(
             "Scripts cannot be isolated here (level E): "
@@ -126,7 +126,16 @@ def _isolation(problems: Problems) -> dict[str, Any]:
         )
     else:
         problems.warnings.extend((*found.tried, *found.hints))
-    return {name: getattr(found, name) for name in ("level", "missing", "hints", "tried")}
+    told = {name: getattr(found, name) for name in ("missing", "hints", "tried")}
+    return {"level": found.level, "means": _MEANINGS[found.level], **told}
+
+
+_MEANINGS = {
+    "B": "the best there is: bubblewrap, namespaces of its own, Landlock and a filter of system calls around each run",
+    "C": "namespaces of its own and a filter of system calls around each run, one barrier less than at the best, B",
+    "D": "Landlock and a filter of system calls around each run, but no namespaces; the best is B",
+    "E": "scripts run with your rights; the best is B",
+}
 
 
 _REMEDIES = {
@@ -182,6 +191,8 @@ def show(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from workbench.sandbox.isolation import BEST
+
     device, machine, isolation = found["device"], found["machine"], found["isolation"]
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
@@ -192,8 +203,11 @@ def show(found: dict[str, Any]) -> None:
     table.add_row("machine", f"{machine['cpus']} CPUs, {machine['memory_free_gb']} of {machine['memory_gb']} GB free")
     table.add_row("device", f"{device['auto']} {device.get('capability') or device.get('gpus') or ''}")
     table.add_row("dtype probe", probe)
-    lacks = f" (missing: {', '.join(isolation['missing'])})" if isolation["missing"] else ""
-    table.add_row("isolation", f"level {isolation['level'] or 'unknown'}{lacks}")
+    level = isolation["level"]
+    table.add_row("isolation", f"level {level} ({isolation['means']})" if level else "level unknown")
+    if isolation["missing"]:
+        more = "nothing stronger is offered" if level == BEST else "see README"
+        table.add_row("not given", "; ".join((*isolation["missing"], more)))
     for place in found["paths"]:
         state = "writable" if place["writable"] else "NOT writable"
         table.add_row(place["name"], f"{place['path']}: {state}, {place['free_gb']} GB free")
