@@ -192,7 +192,7 @@ def execute(
         Path | None, typer.Option(metavar="FILE", help="Where the submission.csv that it writes is kept.")
     ] = None,
     thin: Annotated[
-        bool, typer.Option("--thin", help="Preload no pandas and scikit-learn: starts 2 s sooner.")
+        bool, typer.Option("--thin", help="Preload no pandas and scikit-learn: starts over a second sooner.")
     ] = False,
     cpu: Annotated[float, typer.Option(metavar="S", help="CPU seconds, of all its processes.")] = LIMITS.cpu_s,
     wall: Annotated[float, typer.Option(metavar="S", help="Wall seconds.")] = LIMITS.wall_s,
