@@ -214,9 +214,11 @@ def test_a_checker_that_fails_is_no_verdict(
 def test_why_a_checker_failed_is_logged_once_without_the_answer(
     judged: Judge, caplog: pytest.LogCaptureFixture, code: str, told: str | None
 ) -> None:
-    tests = [judging.Test(name, b"", b"Xq-Secret") for name in ("one", "two", "three")]
+    """Also where the checker fails on a later test before it does on the first one."""
+    tests = [judging.Test(name, wait, b"Xq-Secret") for name, wait in (("one", b"0.5"), ("two", b"0"), ("three", b"0"))]
+    slow = "import time\ntime.sleep(float(open('test.in').read()))\n"
     with caplog.at_level(logging.WARNING, "workbench.agent"):
-        judgement = judged("print(1)\n", tests, Checker("import sys\nsys.stdin.read()\n" + code))
+        judgement = judged("print(1)\n", tests, Checker(slow + code))
     (said,) = [record.getMessage() for record in caplog.records]
     exit_code = 1 if told else 3
     reason = f"judge error: the checker ended with runtime_error, exit code {exit_code}, expected exit code 42 or 43."
