@@ -244,7 +244,7 @@ class Environment:
         return SLACK_S + self.executor.longest_s(self.limits) + 2 * (BOOT_S + self.grader.limit_s)
 
     def _result(self, judged: Future[Judged]) -> Judged:
-        """Wait as long as others are answered: each that is before it in the queue may take the longest, too.
+        """Wait as long as others of this environment are answered: each that is before it may take the longest, too.
 
         Raises TimeoutError once none was, after at most two times `longest_s`.
         """
@@ -253,6 +253,8 @@ class Environment:
             try:
                 return judged.result(timeout=self.longest_s)
             except FutureTimeout:
+                if judged.done():
+                    return judged.result()  # a timeout of its own: to store a result on a network disk, say
                 if self._answered < since:
                     raise
 

@@ -22,7 +22,7 @@ What is not:
 - a bug in the kernel. Where that matters, run the workbench in a virtual machine;
 - timing and cache channels between runs on one machine;
 - exact memory limits over several processes: the sum is polled every 50 ms, a short overshoot is possible;
-- kernel memory for maps of memory and for locks of files: only CPU time and the number of processes bound it;
+- kernel memory for maps, locks of files and watches of epoll: only CPU time and the number of processes bound it;
 - all CPU of children whose parent ignores SIGCHLD: what they use after the last look, each 50 ms; wall time bounds it;
 - at level D below Landlock 6, other processes of the same user: a script can signal them, the trainer too, though not
   its own init and zygote;
@@ -39,6 +39,7 @@ import atexit
 import concurrent.futures
 import contextlib
 import logging
+import os
 import threading
 import time
 import weakref
@@ -117,7 +118,7 @@ class Executor:
         self._public: dict[Path, str] = {}
         self._base: workfolder.Base | None = None
         self._seccomp = b""
-        self._closed = False
+        self._closed, self._owner = False, os.getpid()
 
     # Life
 
@@ -153,6 +154,8 @@ class Executor:
 
     def close(self) -> None:
         """Kill what runs, end the zygotes and the thread. Idempotent; waiting requests are cancelled."""
+        if os.getpid() != self._owner:
+            return  # a fork of ours ends: thread and zygotes are its parent's
         with self._lock:
             self._closed = True
             thread, loop, self._thread = self._thread, self._loop, None
@@ -252,10 +255,11 @@ class Executor:
         return future
 
     def _call(self, coroutine: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any]:
-        if self._loop is None or self._thread is None:
-            coroutine.close()
-            raise WorkbenchError("This executor is closed: make a new one.")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._lock:  # what is handed over before `close` is ended by it
+            if self._loop is not None and self._thread is not None:
+                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        coroutine.close()
+        raise WorkbenchError("This executor is closed: make a new one.")
 
     def _publish(self, folder: Path) -> None:
         self._public.setdefault(folder, f"{len(self._public)}")

@@ -10,12 +10,6 @@ import socket
 from collections.abc import Collection
 
 
-def reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
 def childless(*, wait: bool = False) -> bool:
     """Reap what has ended (`wait`: wait for all); whether nothing is left below us."""
     try:
@@ -30,7 +24,7 @@ def children() -> set[int]:
     found = set[int]()
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # that thread has ended; its children are another's now
-            found.update(map(int, _read(f"/proc/self/task/{task}/children").split()))
+            found.update(map(int, slurp(f"/proc/self/task/{task}/children").split()))
     return found
 
 
@@ -53,7 +47,7 @@ def sleeps(pipe: tuple[int, int]) -> None:
 def wait_for(pid: int, run: socket.socket, pipe: tuple[int, int]) -> tuple[int, int]:
     """Reap everything until `pid` ends: its wait status and its peak resident bytes.
 
-    Ends it when the executor hangs up: it died, or it holds no descriptor to end us with.
+    Ends it when the executor hangs up: to stop the run where it cannot kill us with all that is ours, or by its death.
     """
     poll = select.poll()
     poll.register(run, select.POLLRDHUP)
@@ -81,7 +75,7 @@ def kill_descendants(spared: Collection[int] = ()) -> bool:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                parents[int(name)] = int(_read(f"/proc/{name}/stat").rpartition(")")[2].split()[1])
+                parents[int(name)] = int(slurp(f"/proc/{name}/stat").rpartition(")")[2].split()[1])
             except (OSError, IndexError):
                 continue
     family = {os.getpid()}
@@ -90,17 +84,17 @@ def kill_descendants(spared: Collection[int] = ()) -> bool:
     for pid in family - {os.getpid()}:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-    reap()
+    childless()
     for _ in range(200):
         if not (left := children() - set(spared)):
             break
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        reap()
+        childless()
     return len(family) > 1
 
 
-def _read(path: str) -> str:
+def slurp(path: str) -> str:
     with open(path, errors="replace") as file:
         return file.read()

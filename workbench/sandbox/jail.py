@@ -107,9 +107,11 @@ def read_only(target: str) -> None:
 
     Flags that this namespace may not clear are kept.
     """
-    attributes = struct.pack("<QQQQ", MS_RDONLY | MS_NOSUID, 0, 0, 0)
+    attributes = struct.pack("<QQQQ", MS_RDONLY | MS_NOSUID, 0, 0, 0)  # these two have the same numbers there
     call = (ctypes.c_long(_SYS_MOUNT_SETATTR), ctypes.c_int(_AT_FDCWD), target.encode(), ctypes.c_uint(_AT_RECURSIVE))
-    if _libc.syscall(*call, attributes, ctypes.c_size_t(len(attributes))) == 0:
+    result = _libc.syscall(*call, attributes, ctypes.c_size_t(len(attributes)))
+    if result == 0 or ctypes.get_errno() != errno.ENOSYS:
+        _check(result, f"mount_setattr on {target}")
         return
     flags = os.statvfs(target).f_flag & (MS_NOSUID | MS_NODEV | 8 | 1024)  # 8: noexec; 1024: noatime
     mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)

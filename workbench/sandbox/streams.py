@@ -52,13 +52,16 @@ def sealed(data: bytes, name: str) -> int:
 def collect(folder: int, name: str, cap: int) -> tuple[bytes | None, str | None]:
     """Bytes of a plain file in a folder whose every writer is dead, or None and a reason (None when simply absent).
 
-    Opened once, relative to the folder's descriptor, never through a link, never waiting on a pipe.
+    Opened once, relative to the folder's descriptor, never through a link, never waiting on a pipe. Raises OSError
+    where it is we who have no descriptor or memory left.
     """
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
         return None, None
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
         kind = "a symbolic link" if error.errno == errno.ELOOP else f"unreadable ({error.strerror})"
         return None, f"{name} is {kind}, expected a plain file."
     try:

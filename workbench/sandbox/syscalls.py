@@ -92,7 +92,9 @@ def seccomp_filter(*, shared: bool = False) -> bytes:
     # No new namespaces, even through clone(); clone3() hides its flags, answers ENOSYS and libraries use clone().
     program.add_rule(seccomp.ALLOW, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, NAMESPACE_FLAGS, 0))
     # Pairs that know nobody else: no family whose module the kernel would load, and no address of another's socket.
-    program.add_rule(seccomp.ALLOW, "socketpair", seccomp.Arg(0, seccomp.EQ, socket.AF_UNIX))
+    # Streams: what others hold beyond their buffer's size would not be counted (`usage.socket_bytes`).
+    stream = seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, socket.SOCK_STREAM)
+    program.add_rule(seccomp.ALLOW, "socketpair", seccomp.Arg(0, seccomp.EQ, socket.AF_UNIX), stream)
     program.add_rule(seccomp.ALLOW, "sendto", seccomp.Arg(4, seccomp.EQ, 0))
     # One's own limits only: those of pid 1, which is the same user, would end the run without a report.
     program.add_rule(seccomp.ALLOW, "prlimit64", seccomp.Arg(0, seccomp.EQ, 0))

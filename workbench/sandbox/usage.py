@@ -13,8 +13,9 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 def _open(path: str) -> TextIOWrapper:
-    """A file of /proc, in which a process's name may be any bytes: it is the script that chooses them."""
-    return open(path, errors="replace")
+    """A file of /proc, in which a process's name may be any bytes: it is the script that chooses them, and the kernel
+    escapes no carriage return."""
+    return open(path, errors="replace", newline="\n")
 
 
 def pid_of(pidfd: int) -> int:

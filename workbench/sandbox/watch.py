@@ -30,6 +30,8 @@ MOST_FILES = 16384
 """Of a run without a file system of its own; where it has some, each of its folders takes half as many."""
 SLACK_MB = 32
 """Pages of the preloaded interpreter that a run touches and so copies; not counted against its memory."""
+PIPE_READS = 17
+"""Reads that empty the largest pipe a process may make (1 MiB)."""
 FLOOD = 64
 """stderr beyond this multiple of its cap ends the run like too much stdout."""
 
@@ -146,8 +148,11 @@ class Watch:
                 self._cpu0, self._resident0 = message["cpu_s"], message["resident"]
             case "exit":
                 self.seen.wall_s = time.monotonic() - (self._begun or time.monotonic())
-                if self.seen.lost is None:
+                if self._begun is None and self.seen.stopped is None:
+                    self.seen.lost = self.seen.lost or "The sandbox's process ended before the script began."
+                elif self.seen.lost is None:
                     self.seen.status = message["status"]
+                self._killed = self._killed or time.monotonic()  # the init ends now; `_insist` sees to it
                 self.seen.cpu_s = max(self.seen.cpu_s, message["cpu_s"] - self._cpu0)
                 self._raise_peak(message["peak"] - self._resident0)
             case "failed":
@@ -221,25 +226,23 @@ class Watch:
 
     def _kill(self) -> None:
         """Kill the init, and with it its whole pid namespace; without one, or a hold on it, hang up: it ends itself."""
-        if self._namespaces and self._init >= 0:
-            with contextlib.suppress(ProcessLookupError):
+        self._killed = self._killed or time.monotonic()
+        with contextlib.suppress(OSError):  # it has ended; else `_insist` tries again
+            if self._namespaces and self._init >= 0:
                 signal.pidfd_send_signal(self._init, signal.SIGKILL)
-        elif not self._hung_up:
-            self._run.shutdown(socket.SHUT_WR)
-        if self._killed is None:
-            self._killed = time.monotonic()
+            elif not self._hung_up:
+                self._run.shutdown(socket.SHUT_WR)
 
     def _insist(self, waited: float) -> None:
         """The kill did not end it: without a pid namespace its init may have been stopped or killed by the run."""
-        if waited > 1 and self._init >= 0 and (root := usage.pid_of(self._init)) > 0:
-            for pid in usage.tree(root)[::-1]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except OSError:
-                    continue
         if waited > KILL_S:
-            self.seen.lost = f"The sandbox could not be stopped within {KILL_S:g} s."
+            if self.seen.status is None:
+                self.seen.lost = f"The sandbox could not be stopped within {KILL_S:g} s."
             self._die()
+        elif waited > 1 and self._init >= 0:
+            with contextlib.suppress(OSError):  # no descriptor left to look with
+                for pid in usage.tree(usage.pid_of(self._init))[::-1]:
+                    _end(pid)
 
     def _die(self) -> None:
         if self._init >= 0:
@@ -262,19 +265,29 @@ class Watch:
     def _read_the_rest(self) -> None:
         while not self._hung_up and _readable(self._run.fileno()):
             self._hear()
-        for fd in self._pipes:
-            while fd in self._readers and _readable(fd):
-                self._read(fd)
         if self.seen.status is None and self.seen.stopped is None and self.seen.lost is None:
             if self._namespaces or self._begun is None:
                 self.seen.lost = "The sandbox ended without a report."
             else:  # without a pid namespace a script may end its init; the zygote ends the script
                 self.seen.stopped, self.seen.wall_s = "unwatched", time.monotonic() - self._begun
+        for fd in self._pipes:
+            for _ in range(PIPE_READS):  # somebody who is not watched may go on writing
+                if fd in self._readers and _readable(fd):
+                    self._read(fd)
         name, wanted = self._request.collect, self._request.collect_bytes
         unwatched = self.seen.stopped == "unwatched"  # it may still write
         if name is not None and self._folder >= 0 and self.seen.lost is None and not unwatched:
             most = int(self._request.limits.files_mb * 2**20)
-            self.seen.submission, self.seen.reason = collect(self._folder, name, min(most, wanted or most))
+            try:
+                self.seen.submission, self.seen.reason = collect(self._folder, name, min(most, wanted or most))
+            except OSError as error:
+                self.seen.lost = f"The sandbox could not read {name}: {error.strerror}."
+
+
+def _end(pid: int) -> None:
+    if pid > 0:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _readable(fd: int) -> bool:

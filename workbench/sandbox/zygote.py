@@ -46,8 +46,8 @@ def main() -> None:
     if config["flavour"] == "full":
         warm_up()
     config["filter"] = base64.b64decode(config["filter"])
-    config["proc"] = {name: _slurp(f"/proc/{name}") for name in _PROC_FILES}
-    pages = [int(word) * resource.getpagesize() for word in _slurp("/proc/self/statm").split()]
+    config["proc"] = {name: family.slurp(f"/proc/{name}") for name in _PROC_FILES}
+    pages = [int(word) * resource.getpagesize() for word in family.slurp("/proc/self/statm").split()]
     config["address_space"], config["data"] = pages[0], pages[5]
     gc.collect()
     gc.freeze()  # the child's collections then leave these pages alone, so they stay shared
@@ -141,7 +141,7 @@ def serve(control: socket.socket, config: Config) -> None:
     strays = False
     while True:
         ready = poll.poll(5 if strays else 500)
-        family.reap()
+        family.childless()
         if process:  # a child that is no init of ours was left behind by an init that somebody ended
             children = family.children()
             inits &= children
@@ -299,11 +299,6 @@ def _peak() -> int:
 
 def _read_all(fd: int) -> bytes:
     with open(fd, "rb") as file:
-        return file.read()
-
-
-def _slurp(path: str) -> str:
-    with open(path, errors="replace") as file:
         return file.read()
 
 

@@ -34,7 +34,8 @@ class NotStarted(WorkbenchError):
 
 
 class Zygote:
-    """Started with `boot`; lives until `kill`. All methods are called in the executor's loop."""
+    """Started with `boot`; lives until `kill`. All methods are called in the executor's loop, but for
+    the `kill` of one that is retired."""
 
     def __init__(
         self,
@@ -69,8 +70,11 @@ class Zygote:
     ) -> Zygote:
         """Start one and wait until it is warm. Raises `NotStarted` when it does not come up."""
         view = mounts.view(outer.public_plan(public), hidden)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        log = os.memfd_create("zygote", os.MFD_CLOEXEC)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            log = os.memfd_create("zygote", os.MFD_CLOEXEC)
+        except OSError as error:
+            raise NotStarted(str(error)) from None
         started = time.monotonic()
         # From the executor's own thread: bubblewrap dies with the *thread* that started it, and this one stays.
         try:
@@ -116,9 +120,9 @@ class Zygote:
             await readable
         finally:
             loop.remove_reader(self._control.fileno())
-        _, fds, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
+        message, fds, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
         if not fds:
-            raise ValueError("it ended")
+            raise ValueError("no file descriptor was left, raise `ulimit -n`" if message else "it ended")
         self._pidfd = fds[0]
         os.set_inheritable(self._pidfd, False)
         self.inherited = usage.anonymous_bytes(self.pid)[0]
