@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from workbench.agent import generate as sampling
-from workbench.agent.cache import bytes_per_token, supports_slots
+from workbench.agent.decoder import Decoder, bytes_per_token, decodes
 from workbench.agent.generate import HFGenerator, choose
 from workbench.agent.logprobs import completion_logprobs, split_head
 from workbench.agent.policy import Policy
@@ -31,7 +31,7 @@ FAMILIES = {
     "granite": {"logits_scaling": 3.0},
     "mamba": {"state_size": 4},
 }
-IN_SLOTS = {"llama", "gpt2", "qwen3", "granite"}
+DECODED = {"llama", "qwen3"}
 
 
 def sample(
@@ -84,7 +84,7 @@ def of_kind(make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path:
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_greedy_equals_running_everything_again(of_kind: Callable[..., Policy], kind: str) -> None:
     policy = of_kind(kind)
-    assert supports_slots(policy.model) == (kind in IN_SLOTS)
+    assert decodes(policy.model) == (kind in DECODED)
     actions = sample(policy, n=2, greedy=True)
     for prompt, group in zip(PROMPTS, actions, strict=True):
         assert group[0].token_ids == group[1].token_ids == greedy_by_hand(policy, prompt, 12)
@@ -169,11 +169,11 @@ def test_memory_bounds_the_slots(tiny_policy: Policy, monkeypatch: pytest.Monkey
     assert bytes_per_token(tiny_policy.model) == 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, dim, fp32
     expected = ids(sample(tiny_policy))
     sizes = []
-    original = sampling.SlotCache
-    monkeypatch.setattr(sampling, "SlotCache", lambda *a: sizes.append(a[:2]) or original(*a))
+    original = Decoder.begin
+    monkeypatch.setattr(Decoder, "begin", lambda self, *a: sizes.append(a) or original(self, *a))
     monkeypatch.setattr(sampling, "CACHE_BYTES", 3 * (30 + 12) * 256)
     assert ids(sample(tiny_policy)) == expected
-    assert sizes == [(3, 42)]
+    assert sizes == [(3, 12, 42)]
 
 
 # --- drawing
@@ -243,24 +243,38 @@ def test_told_at_once_and_once(tiny_policy: Policy, monkeypatch: pytest.MonkeyPa
     assert all(step == len(action.token_ids) - 1 for _, _, step, action in told)
 
 
-def test_prompts_are_read_once_and_finished_rows_dropped(tiny_policy: Policy) -> None:
+def test_prompts_are_read_once_and_finished_rows_dropped(tiny_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_policy.stop_ids = tuple(range(0, 320, 8))
-    shapes: list[tuple[int, int]] = []
-    hook = tiny_policy.model.get_input_embeddings().register_forward_hook(
+    sample(tiny_policy)  # looks at the model's head once
+    shapes, rows, step = list[tuple[int, ...]](), list[int](), Decoder.step
+    tiny_policy.model.get_input_embeddings().register_forward_hook(
         lambda module, args, output: shapes.append(tuple(args[0].shape))
     )
+    monkeypatch.setattr(Decoder, "step", lambda self, ids, *rest: rows.append(len(ids)) or step(self, ids, *rest))
     actions = sample(tiny_policy, n=6, max_new_tokens=40)
-    hook.remove()
     lengths = [len(action.token_ids) for row in actions for action in row]
-    steps = shapes[-(max(lengths) - 1) :]
-    assert shapes[-len(steps) - 1] == (3, 30)
-    assert [rows for rows, _ in steps] == [sum(length > t for length in lengths) for t in range(1, max(lengths))]
+    assert shapes == [(1, sum(map(len, PROMPTS)))]
+    assert rows == [sum(length > t for length in lengths) for t in range(1, max(lengths))]
+
+
+def test_what_prompts_begin_with_in_common_is_read_once(tiny_policy: Policy) -> None:
+    sample(tiny_policy)  # looks at the model's head once
+    shapes = list[tuple[int, ...]]()
+    tiny_policy.model.get_input_embeddings().register_forward_hook(
+        lambda module, args, output: shapes.append(tuple(args[0].shape))
+    )
+    begin = list(range(3, 40))
+    prompts = [[*begin, 50, 51], [*begin, 60], begin]
+    actions = sample(tiny_policy, prompts, 3)
+    assert shapes == [(1, len(begin) + 3)]
+    assert scores(tiny_policy, prompts, actions, 1.0) < 1e-4
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "granite"])
 def test_a_whole_model_makes_logits_for_one_position(of_kind: Callable[..., Policy], kind: str) -> None:
     policy = of_kind(kind)
     assert split_head(policy.model) is None
+    assert not decodes(policy.model)
     shapes: list[tuple[int, ...]] = []
     policy.model.register_forward_hook(lambda module, args, output: shapes.append(tuple(output.logits.shape)))
     sample(policy)
@@ -311,11 +325,12 @@ def test_checkpointing_changes_no_text_and_no_flag(make_policy: MakePolicy) -> N
     inner = policy.model.get_base_model()
     flags = [(m.training, getattr(m, "gradient_checkpointing", None)) for m in policy.model.modules()]
     use_cache = inner.config.use_cache
+    sample(policy)  # looks at the model's head once
     widths = []
     hook = inner.get_input_embeddings().register_forward_hook(lambda m, args, out: widths.append(args[0].shape[1]))
     assert ids(sample(policy, greedy=True)) == ids(plain)
     hook.remove()
-    assert widths[-11:] == [1] * 11  # one new position a step: the cache was on
+    assert widths == [sum(map(len, PROMPTS))]  # no position twice: the cache was on
     assert flags == [(m.training, getattr(m, "gradient_checkpointing", None)) for m in policy.model.modules()]
     assert inner.config.use_cache == use_cache
 

@@ -11,27 +11,29 @@ attention). Keys and values of a prefix exist once, and query heads that share a
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from workbench.agent.cache import full_attention
 from workbench.agent.prefix import Forest, Node, pack
 
 log = logging.getLogger(__name__)
 
 NAME = "shared_prefix"
 
+BEYOND = ("softcap", "sliding_window", "s_aux", "position_bias")
+"""What families ask of their attention that this one does not do."""
 SCORES = 2**24
 """Scores held at once where there is no kernel that returns its log-sum-exp (64 MB in fp32)."""
 
 
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2, torch.float64: 1e-6}
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2, torch.float64: 1e-6}
 """Of the probe that decides whether a model can share prefixes."""
 
 
@@ -39,16 +41,18 @@ def has_kernel(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def part(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    """softmax(q·kᵀ·scale)·v and the log-sum-exp of the scores: [B, H, L, D] and [B, H, L] fp32."""
+def part(
+    query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """softmax(q·kᵀ·scale + mask)·v and the log-sum-exp of the scores: [B, H, L, D] and [B, H, L] fp32."""
     if has_kernel(query):
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, scale=scale)
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        return kernel(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
     outs, sums = [], []
-    for rows, scores in _scores(query, key, causal, scale):
+    for _, scores in _scores(query, key, causal, scale, mask):
         total = torch.logsumexp(scores, -1)
         outs.append((scores - total.unsqueeze(-1)).exp_().to(value.dtype) @ value)
         sums.append(total)
-        del rows
     return torch.cat(outs, 2), torch.cat(sums, 2)
 
 
@@ -80,13 +84,17 @@ def part_backward(
     return torch.cat(queries, 2).to(query.dtype), keys.to(key.dtype), values.to(value.dtype)
 
 
-def _scores(query: Tensor, key: Tensor, causal: bool, scale: float) -> Any:
+def _scores(
+    query: Tensor, key: Tensor, causal: bool, scale: float, mask: Tensor | None = None
+) -> Iterator[tuple[slice, Tensor]]:
     """(rows, scores in fp32) of some queries at a time."""
     length, keys = query.shape[2], key.shape[2]
     step = max(1, SCORES // (query.shape[0] * query.shape[1] * keys))
     for start in range(0, length, step):
         rows = slice(start, min(start + step, length))
         scores = (query[:, :, rows].float() @ key.float().transpose(-1, -2)) * scale
+        if mask is not None:
+            scores = scores + mask
         if causal:
             ahead = torch.arange(keys, device=query.device) > torch.arange(length, device=query.device)[rows, None]
             scores = scores.masked_fill(ahead, float("-inf"))
@@ -168,6 +176,8 @@ def shared_prefix_attention(
     """transformers' own attention, but for calls that say of which `forest` the tokens are."""
     if forest is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    if more := [name for name in BEYOND if kwargs.get(name) is not None]:
+        raise ValueError(f"{more[0]} is more than plain attention")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return _ForestAttention.apply(query, key, value, forest.nodes, scale), None
 
@@ -176,13 +186,30 @@ AttentionInterface.register(NAME, shared_prefix_attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def states(backbone: nn.Module, forest: Forest) -> Tensor:
-    """Last hidden states [N, d] of a forest's tokens, by a backbone for which `install` said yes."""
+def states(backbone: nn.Module, forest: Forest, cache: DynamicCache | None = None) -> Tensor:
+    """Last hidden states [N, d] of a forest's tokens, by a backbone for which `install` said yes.
+
+    cache: takes their keys and values, [1, K, N, D] per layer.
+    """
     device = next(backbone.parameters()).device
     inputs = {"input_ids": forest.ids.to(device)[None], "position_ids": forest.positions.to(device)[None]}
     # A mask of four dimensions is taken as it is: none is built, which would have [N, N].
     mask = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=device)
-    return backbone(**inputs, attention_mask=mask, forest=forest, use_cache=False).last_hidden_state[0]
+    return backbone(
+        **inputs, attention_mask=mask, forest=forest, cache=cache, use_cache=cache is not None
+    ).last_hidden_state[0]
+
+
+def _full_attention(model: Any) -> bool:
+    """Does every layer attend to all that came before, through transformers' attention interface?"""
+    config = model.config.get_text_config()
+    cache = DynamicCache(config=config)
+    return (
+        bool(cache.layers)
+        and all(type(layer) is DynamicLayer for layer in cache.layers)
+        and not getattr(config, "alibi", False)
+        and getattr(model, "_supports_attention_backend", False)
+    )
 
 
 def install(model: Any) -> bool:
@@ -192,7 +219,7 @@ def install(model: Any) -> bool:
     more in its attention than this does (windows, soft-capping, ALiBi), or hides its backbone, keeps the plain path.
     """
     before = model.config._attn_implementation
-    if before not in ("sdpa", "eager") or not full_attention(model) or model.base_model is model:
+    if before not in ("sdpa", "eager") or not _full_attention(model) or model.base_model is model:
         log.info("%s computes each prompt for every completion: its attention is not plain", type(model).__name__)
         return False
     size = min(7, int(model.config.get_text_config().vocab_size))

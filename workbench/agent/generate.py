@@ -1,4 +1,5 @@
-"""Sampling actions: prompts are read once each, their members decoded together, every row from a seed of its own."""
+"""Sampling actions: what prompts begin with in common is read once, their members decoded together, every row from a
+seed of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from workbench.agent.cache import SlotCache, bytes_per_token, supports_slots
+from workbench.agent.decoder import Decoder, Prompts, Read, Seating, bytes_per_token, decodes, gather, seat
 from workbench.agent.logprobs import split_head, tempered
 from workbench.agent.policy import Policy
 from workbench.types import Action, StopReason, WorkbenchError
@@ -23,7 +24,7 @@ OnFinish = Callable[[int, int, Action], None]
 MAX_ROWS = 128
 """Rows decoded side by side; the rest wait for a free slot."""
 PREFILL_TOKENS = 8192
-"""Padded prompt tokens of one prefill forward."""
+"""Prompt tokens of one prefill forward, those that begin alike counted each."""
 CACHE_BYTES = 2**30
 """Keys and values held at once on a CPU; on a GPU a quarter of its memory."""
 
@@ -56,6 +57,7 @@ class HFGenerator:
     def __init__(self, policy: Policy, *, max_rows: int = MAX_ROWS) -> None:
         self.policy = policy
         self.max_rows = max_rows
+        self._decoder: Decoder | None = None
 
     def generate(
         self,
@@ -87,8 +89,9 @@ class HFGenerator:
         session = _Session(self.policy, temperature, max_new_tokens, greedy, on_finish)
         model = _inner(self.policy.model)
         with torch.inference_mode(), evaluating(self.policy.model):
-            if supports_slots(model):
-                _decode_in_slots(session, rows, self._slots(model, rows, max_new_tokens))
+            if rows and decodes(model):
+                self._decoder = self._decoder or Decoder(model)
+                _decode_together(session, self._decoder, rows, self._slots(model, rows, max_new_tokens))
             else:
                 _decode_by_prompt(session, rows, self.max_rows)
         actions = iter(session.actions[row.prompt_index, row.member] for row in rows)
@@ -184,15 +187,12 @@ class _Session:
         self.parts = split_head(self.policy.model)
         self.stop = frozenset(self.policy.stop_ids)
 
-    def logits(self, last: Tensor | None, **inputs: Any) -> Tensor:
-        """Logits [B, V] after position `last` [B] of each row, filling the cache given; None: after the last one, which
-        is all that a model without a plain head can be asked for."""
+    def logits(self, **inputs: Any) -> Tensor:
+        """Logits [B, V] after the last position, filling the cache given."""
         if self.parts is None:
-            assert last is None
             return self.policy.model(use_cache=True, logits_to_keep=1, **inputs).logits[:, -1]
         backbone, head = self.parts
-        hidden = backbone(use_cache=True, **inputs).last_hidden_state
-        return head(hidden[:, -1] if last is None else hidden[torch.arange(len(hidden), device=hidden.device), last])
+        return head(backbone(use_cache=True, **inputs).last_hidden_state[:, -1])
 
     def extend(self, rows: Sequence[_Row], logits: Tensor) -> list[bool]:
         """Sample one token for each row from logits [len(rows), V]; True where that ended the row."""
@@ -230,91 +230,63 @@ class _Session:
         return torch.tensor(values, device=self.policy.device)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prefilled:
-    """A prompt that has been read: its row in a cache of several prompts, and the logits [V] after it."""
-
-    cache: DynamicCache
-    row: int
-    logits: Tensor
-
-
-def _prefill(session: _Session, prompts: Sequence[Sequence[int]]) -> list[_Prefilled]:
-    """Read prompts together, right-padded: causality hides the filler, so no mask is needed.
-
-    One prompt at a time where the model has no plain head: it would make logits for every position of every row.
-    """
-    if session.parts is None and len(prompts) > 1:
-        return [_prefill(session, [prompt])[0] for prompt in prompts]
-    width = max(len(prompt) for prompt in prompts)
-    pad = session.policy.pad_id
-    ids = session.tensor([[*prompt, *[pad] * (width - len(prompt))] for prompt in prompts])
-    cache = DynamicCache(config=_inner(session.policy.model).config.get_text_config())
-    last = None if session.parts is None else session.tensor([len(prompt) - 1 for prompt in prompts])
-    logits = session.logits(last, input_ids=ids, cache=cache)
-    return [_Prefilled(cache, row, logits[row]) for row in range(len(prompts))]
-
-
-def _decode_in_slots(session: _Session, rows: Sequence[_Row], capacity: int) -> None:
+def _decode_together(session: _Session, decoder: Decoder, rows: Sequence[_Row], capacity: int) -> None:
     """Continuous batching: a finished row's slot is closed by the last row, free slots are filled from the queue."""
-    queue = deque(rows)
-    length = max((len(row.prompt) for row in rows), default=0) + session.max_new_tokens
-    read: dict[int, _Prefilled] = {}
-    cache: SlotCache | None = None
-    active: list[_Row] = []
+    queue, active = deque(rows), list[_Row]()
+    longest = max(len(row.prompt) for row in rows) + session.max_new_tokens
+    decoder.begin(capacity, session.max_new_tokens, longest)
+    read: dict[int, Read] = {}
+    shown: tuple[list[int], Prompts] | None = None
+    seating: Seating | None = None
     while queue or active:
         free = capacity - len(active)
         if queue and (not active or free >= max(1, capacity // 4)):
             new = [queue.popleft() for _ in range(min(free, len(queue)))]
-            _read_prompts(session, new, read)
-            starts = [read[row.prompt_index] for row in new]
-            ended = session.extend(new, torch.stack([start.logits for start in starts]))
-            if cache is None:
-                cache = SlotCache(capacity, length, starts[0].cache)
-            kept = [(row, start) for row, start, end in zip(new, starts, ended, strict=True) if not end]
-            _fill(cache, active, kept)
-            waiting = {row.prompt_index for row in queue}
-            read = {index: start for index, start in read.items() if index in waiting}
+            _read_prompts(decoder, new, read)
+            ended = session.extend(new, torch.stack([read[row.prompt_index].logits for row in new]))
+            for row, end in zip(new, ended, strict=True):
+                if not end:
+                    decoder.clear(len(active))
+                    active.append(row)
+            seating = None
             continue
-        assert cache is not None
-        _step(session, cache, active)
+        if seating is None:
+            groups: dict[int, list[int]] = {}
+            for slot, row in enumerate(active):
+                groups.setdefault(row.prompt_index, []).append(slot)
+            if shown is None or shown[0] != [*groups]:
+                shown = [*groups], gather([read[index] for index in groups])
+                wanted = {*groups, *(row.prompt_index for row in queue)}
+                read = {index: one for index, one in read.items() if index in wanted}
+            seating = seat([*groups.values()], session.policy.device)
+        assert shown is not None
+        if _step(session, decoder, active, shown[1], seating):
+            seating = None
 
 
-def _read_prompts(session: _Session, new: Sequence[_Row], read: dict[int, _Prefilled]) -> None:
-    """Prefill the prompts of new rows that have not been read yet, a bounded number of padded tokens at a time."""
+def _read_prompts(decoder: Decoder, new: Sequence[_Row], read: dict[int, Read]) -> None:
+    """Prefill the prompts of new rows that have not been read yet, a bounded number of tokens at a time."""
     unread = {row.prompt_index: row.prompt for row in new if row.prompt_index not in read}
-    order = sorted(unread, key=lambda index: len(unread[index]))
+    order = sorted(unread, key=lambda index: tuple(unread[index]))  # those that begin alike together
     while order:
         part = [order.pop()]
-        while order and (len(part) + 1) * len(unread[part[0]]) <= PREFILL_TOKENS:
+        while order and sum(len(unread[index]) for index in part) + len(unread[order[-1]]) <= PREFILL_TOKENS:
             part.append(order.pop())
-        read.update(zip(part, _prefill(session, [unread[index] for index in part]), strict=True))
+        read.update(zip(part, decoder.read([unread[index] for index in part]), strict=True))
 
 
-def _fill(cache: SlotCache, active: list[_Row], kept: Sequence[tuple[_Row, _Prefilled]]) -> None:
-    """Give rows their slots behind the active ones, one copy per prefilled cache."""
-    by_cache: dict[int, list[tuple[_Row, _Prefilled]]] = {}
-    for row, start in kept:
-        by_cache.setdefault(id(start.cache), []).append((row, start))
-    for part in by_cache.values():
-        slots = range(len(active), len(active) + len(part))
-        cache.write(slots, part[0][1].cache, [start.row for _, start in part], [row.length for row, _ in part])
-        active.extend(row for row, _ in part)
-
-
-def _step(session: _Session, cache: SlotCache, active: list[_Row]) -> None:
-    """One token for every active row; rows that end leave, the last row taking the slot."""
-    lengths = [row.length for row in active]
-    positions = session.tensor(lengths)
-    mask = cache.open(positions, max(lengths) + 1)
-    ids = session.tensor([row.tokens[-1] for row in active]).unsqueeze(1)
-    inputs = {"input_ids": ids, "position_ids": positions.unsqueeze(1), "attention_mask": mask, "cache": cache}
-    ended = session.extend(active, session.logits(None, **inputs))
+def _step(session: _Session, decoder: Decoder, active: list[_Row], prompts: Prompts, seating: Seating) -> bool:
+    """One token for every active row; rows that end leave, the last row taking the slot. Whether any did."""
+    places = session.tensor([(row.tokens[-1], row.length, len(row.tokens) - 1) for row in active])
+    ids, positions, sampled = places.unbind(1)
+    used = max(len(row.tokens) for row in active)
+    ended = session.extend(active, decoder.step(ids, positions, sampled, used, prompts, seating))
     for slot in reversed([slot for slot, end in enumerate(ended) if end]):
         last = active.pop()
         if slot < len(active):
-            cache.move(len(active), slot, last.length)
+            decoder.move(len(active), slot)
             active[slot] = last
+    return any(ended)
 
 
 def _decode_by_prompt(session: _Session, rows: Sequence[_Row], max_rows: int) -> None:
@@ -324,9 +296,9 @@ def _decode_by_prompt(session: _Session, rows: Sequence[_Row], max_rows: int) ->
         groups.setdefault(row.prompt_index, []).append(row)
     parts = [group[i : i + max_rows] for group in groups.values() for i in range(0, len(group), max_rows)]
     for part in parts:
-        start = _prefill(session, [part[0].prompt])[0]
-        start.cache.reorder_cache(session.tensor([0] * len(part)))
-        logits = start.logits.expand(len(part), -1)
+        cache = DynamicCache(config=_inner(session.policy.model).config.get_text_config())
+        logits = session.logits(input_ids=session.tensor([part[0].prompt]), cache=cache).expand(len(part), -1)
+        cache.reorder_cache(session.tensor([0] * len(part)))
         active = part
         while active:
             ended = session.extend(active, logits)
@@ -335,6 +307,6 @@ def _decode_by_prompt(session: _Session, rows: Sequence[_Row], max_rows: int) ->
                 active = [active[i] for i in alive]
                 if not active:
                     break
-                start.cache.reorder_cache(session.tensor(alive))
+                cache.reorder_cache(session.tensor(alive))
             ids = session.tensor([row.tokens[-1] for row in active]).unsqueeze(1)
-            logits = session.logits(None, input_ids=ids, cache=start.cache)
+            logits = session.logits(input_ids=ids, cache=cache)

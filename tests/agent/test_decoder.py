@@ -1,0 +1,144 @@
+"""Decoding by hand against the model itself: projections, adapters, families; nothing of the model is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from workbench.agent.decoder import Decoder, Projection, decodes, gather, seat
+from workbench.agent.generate import HFGenerator
+from workbench.agent.logprobs import completion_logprobs
+from workbench.agent.policy import Policy
+
+MakePolicy = Callable[..., Policy]
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama, all heads alike": ("llama", {"num_key_value_heads": 4}),
+    "llama, biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama, stretched": (
+        "llama",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 10000.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            }
+        },
+    ),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {"head_dim": 16}),
+}
+PROMPTS = [[*range(5, 40)], [*range(5, 30), 77, 78], [9]]
+
+
+@pytest.fixture
+def of_kind(make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path: Path) -> Callable[..., Policy]:
+    def build(name: str, **settings: Any) -> Policy:
+        kind, shape = FAMILIES[name]
+        policy = make_policy(policy=str(build_model(tmp_path / kind, kind=kind, **shape)), **settings)
+        with torch.no_grad():  # an adapter that does something
+            for number, parameter in enumerate(policy.trainable()):
+                parameter.add_(torch.linspace(-0.1, 0.1, parameter.numel()).roll(number).view_as(parameter))
+        return policy
+
+    return build
+
+
+@pytest.mark.parametrize("adapter", ["full", "lora"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_is_sampled_scores_as_recorded(of_kind: Callable[..., Policy], name: str, adapter: str) -> None:
+    policy = of_kind(name, adapter=adapter)
+    inner = policy.model.get_base_model() if adapter == "lora" else policy.model
+    assert decodes(inner)
+    before = {key: tensor.clone() for key, tensor in policy.model.state_dict().items()}
+    seeds = [[10 * prompt + member for member in range(4)] for prompt in range(3)]
+    actions = HFGenerator(policy, max_rows=5).generate(PROMPTS, 4, temperature=1.2, max_new_tokens=9, seeds=seeds)
+    rows = [
+        (prompt, list(action.token_ids)) for prompt, group in zip(PROMPTS, actions, strict=True) for action in group
+    ]
+    inner.set_attn_implementation("sdpa")
+    with torch.no_grad():
+        values, mask, _ = completion_logprobs(policy.model, rows, 1.2)
+    recorded = torch.tensor([value for group in actions for action in group for value in action.sampler_logprobs])
+    assert (values[mask] - recorded).abs().max() < 1e-4
+    assert all(torch.equal(before[key], tensor) for key, tensor in policy.model.state_dict().items())
+
+
+def test_in_bf16_a_small_adapter_is_not_rounded_away(of_kind: Callable[..., Policy]) -> None:
+    """Each of its products is below half a step of the weight it would be merged into."""
+    layer = of_kind("llama", adapter="lora", dtype="bfloat16").model.get_base_model().model.layers[0].mlp.down_proj
+    with torch.no_grad():
+        layer.base_layer.weight.fill_(1.0)
+        layer.lora_A["default"].weight.fill_(1e-2)
+        layer.lora_B["default"].weight.fill_(1e-3)
+        inputs = torch.ones(1, layer.base_layer.in_features, dtype=torch.bfloat16)
+        inputs[:, ::2] = -1  # the base adds up to nothing, and so does the adapter but for the first input
+        inputs[:, 0] = 1
+        found = {}
+        for merged in (True, False):
+            projection = Projection([layer], merged=merged)
+            projection.refresh()
+            found[merged] = projection(inputs)[0, 0].item() - 2.0
+        rank = layer.lora_A["default"].weight.shape[0]
+        wanted = 2 * rank * 1e-2 * 1e-3 * layer.scaling["default"]
+    assert found[True] == 0.0
+    assert abs(layer(inputs)[0, 0].item() - 2.0 - wanted) < 2**-7
+
+
+def test_a_projection_follows_its_weights() -> None:
+    layers = [nn.Linear(4, 3, bias=False), nn.Linear(4, 2, bias=False)]
+    inputs = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        projection = Projection(layers, merged=True)
+        for factor in (1.0, -3.0):
+            for layer in layers:
+                layer.weight.mul_(factor)
+            projection.refresh()
+            assert torch.allclose(projection(inputs), torch.cat([layer(inputs) for layer in layers], 1), atol=1e-6)
+
+
+def test_groups_are_seated_whatever_their_order() -> None:
+    seating = seat([[2, 0], [1], [3, 5, 4]], torch.device("cpu"))
+    assert seating.members.tolist() == [[2, 0, 2], [1, 1, 1], [3, 5, 4]]
+    assert seating.members.flatten()[seating.seats].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_moved_row_goes_on_as_before(of_kind: Callable[..., Policy]) -> None:
+    policy = of_kind("llama")
+    token = torch.tensor([7, 8, 9])
+    with torch.inference_mode():
+        decoder, logits = Decoder(policy.model), []
+        for moved in (False, True):
+            decoder.begin(3, 4, 40)
+            reads = decoder.read([[*range(20)], [*range(3, 14)]])
+            prompts, starts = gather(reads), torch.tensor([20, 11, 20])
+            seating = seat([[0, 2], [1]], torch.device("cpu"))
+            decoder.step(token, starts, torch.zeros_like(token), 1, prompts, seating)
+            if moved:
+                decoder.move(2, 0)
+                seating = seat([[0], [1]], torch.device("cpu"))
+            rows = [0, 1] if moved else [0, 1, 2]
+            count = torch.ones(len(rows), dtype=torch.long)
+            logits.append(decoder.step(torch.tensor([4] * len(rows)), starts[rows] + 1, count, 2, prompts, seating))
+    assert (logits[1][0] - logits[0][2]).abs().max() < 1e-5
+    assert (logits[1][1] - logits[0][1]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gemma2", "mistral"])
+def test_others_are_left_to_transformers_and_it_is_said(
+    make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path: Path, kind: str, caplog: Any
+) -> None:
+    shape = {"gemma2": {"final_logit_softcapping": 2.0, "sliding_window": 4, "head_dim": 8}}
+    shape |= {"gpt2": {"n_positions": 256}, "mistral": {"sliding_window": 4}}
+    policy = make_policy(policy=str(build_model(tmp_path / kind, kind=kind, **shape[kind])))
+    with caplog.at_level("INFO"):
+        assert not decodes(policy.model)
+    assert "decoded by transformers" in caplog.text
