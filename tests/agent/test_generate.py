@@ -191,6 +191,18 @@ def test_draws_follow_the_distribution() -> None:
     assert shares[3] == 0
 
 
+@pytest.mark.parametrize("vocabulary", [2, 255, 256, 257, 1000, 49_152])
+def test_a_draw_is_the_inverse_of_the_whole_distribution(vocabulary: int) -> None:
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = 3 * torch.randn(64, vocabulary, generator=generator)
+    uniforms = torch.rand(64, generator=generator, dtype=torch.float64)
+    tokens, _ = choose(logits, uniforms, 1.3)
+    reached = torch.softmax(logits.double() / 1.3, -1).cumsum(-1)
+    after, before = (reached.gather(1, (tokens + shift).unsqueeze(1) % vocabulary).squeeze(1) for shift in (0, -1))
+    assert (uniforms < after + 1e-5).all()
+    assert ((uniforms > before - 1e-5) | (tokens == 0)).all()
+
+
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 1 - 2**-53])
 def test_impossible_tokens_are_never_drawn(uniform: float) -> None:
     logits = torch.full((1, 1000), float("-inf"))

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import DynamicCache
 
 from workbench.agent.decoder import Decoder, Prompts, Read, Seating, bytes_per_token, decodes, gather, seat
@@ -25,6 +26,8 @@ MAX_ROWS = 128
 """Rows decoded side by side; the rest wait for a free slot."""
 PREFILL_TOKENS = 8192
 """Prompt tokens of one prefill forward, those that begin alike counted each."""
+BLOCK = 256
+"""Tokens of a block of the vocabulary, in drawing one."""
 CACHE_BYTES = 2**30
 """Keys and values held at once on a CPU; on a GPU a quarter of its memory."""
 
@@ -139,20 +142,31 @@ def _uniforms(seed: int, count: int) -> list[float]:
 def choose(logits: Tensor, uniforms: Tensor, temperature: float, greedy: bool = False) -> tuple[Tensor, Tensor]:
     """One token per row of logits [R, V] by inverse CDF at `uniforms` [R] in [0, 1), and its log-probability.
 
-    Returns ([R] int64, [R] fp32). The sum is in fp64 where the device has it, and a token of probability 0 is never
-    taken.
+    Returns ([R] int64, [R] fp32). The distribution is added up by blocks of the vocabulary, and within the one block
+    that is drawn from, in fp64 where the device has it; a token of probability 0 is never taken.
     """
-    logprobs = torch.log_softmax(tempered(logits, temperature), dim=-1)
+    logits = tempered(logits, temperature)
+    total = torch.logsumexp(logits, -1, keepdim=True)
     if greedy:
-        tokens = logprobs.argmax(-1)
+        tokens = logits.argmax(-1, keepdim=True)
     else:
         wide = torch.float32 if logits.device.type == "mps" else torch.float64
-        cumulative = logprobs.exp().to(wide).cumsum(-1)
-        total = cumulative[:, -1:]
-        below = torch.nextafter(total, torch.zeros_like(total))
-        target = torch.minimum(uniforms.to(wide).to(total.device).unsqueeze(1) * total, below)
-        tokens = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_(max=logits.shape[-1] - 1)
-    return tokens, logprobs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        shares = functional.pad((logits - total).exp_(), (0, -logits.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+        point = uniforms.to(wide).to(logits.device).unsqueeze(1)
+        sums = shares.sum(-1).to(wide)
+        block, point = _pass(sums, point * sums.sum(-1, keepdim=True))
+        inside = shares.gather(1, block.unsqueeze(-1).expand(-1, -1, BLOCK)).squeeze(1).to(wide)
+        tokens = (block * BLOCK + _pass(inside, point)[0]).clamp_max(logits.shape[-1] - 1)
+    return tokens.squeeze(1), (logits.gather(1, tokens) - total).squeeze(1)
+
+
+def _pass(weights: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the running sum of weights [R, n] passes `point` [R, 1], and how far the point lies into that weight."""
+    reached = weights.cumsum(-1)
+    below = torch.nextafter(reached[:, -1:], torch.zeros_like(point))
+    point = torch.minimum(point.clamp_min(0), below)
+    index = torch.searchsorted(reached, point, right=True).clamp_max(weights.shape[-1] - 1)  # beyond it: NaN
+    return index, point - (reached - weights).gather(1, index)
 
 
 @dataclass(eq=False, slots=True)
