@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,25 @@ def test_in_bf16_a_small_adapter_is_not_rounded_away(of_kind: Callable[..., Poli
         wanted = 2 * rank * 1e-2 * 1e-3 * layer.scaling["default"]
     assert found[True] == 0.0
     assert abs(layer(inputs)[0, 0].item() - 2.0 - wanted) < 2**-7
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_reference_is_sampled_without_the_adapter(of_kind: Callable[..., Policy], dtype: str) -> None:
+    policy = of_kind("llama", adapter="lora", dtype=dtype)
+    generator, call = HFGenerator(policy), {"temperature": 1.0, "max_new_tokens": 9, "seeds": [[1, 2]] * 3}
+    rows = []
+    for number in range(3):
+        with policy.reference() if number == 1 else nullcontext():
+            actions = generator.generate(PROMPTS, 2, **call)  # type: ignore[arg-type]
+        rows.append([action for group in actions for action in group])
+    assert rows[0] == rows[2]
+    assert rows[0] != rows[1]
+    prompts = [prompt for prompt in PROMPTS for _ in range(2)]
+    asked = [(prompt, list(action.token_ids)) for prompt, action in zip(prompts, rows[1], strict=True)]
+    with policy.reference(), torch.no_grad():
+        values, mask, _ = completion_logprobs(policy.model, asked, 1.0)
+    recorded = torch.tensor([value for action in rows[1] for value in action.sampler_logprobs])
+    assert (values[mask] - recorded).abs().max() < (1e-4 if dtype == "float32" else 0.1)
 
 
 def test_a_projection_follows_its_weights() -> None:

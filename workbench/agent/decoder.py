@@ -36,10 +36,10 @@ class Projection:
     def __init__(self, layers: Sequence[Any], *, merged: bool) -> None:
         self.layers, self.merged = layers, merged
         bases = [getattr(layer, "base_layer", layer) for layer in layers]
-        adapted = [layer for layer in layers if hasattr(layer, "lora_A") and layer.active_adapters]
-        self.bases, self.adapted = bases, bool(adapted)
-        self.frozen = not any(base.weight.requires_grad for base in bases) and not (self.adapted and merged)
-        copied = len(layers) > 1 or (self.adapted and merged)
+        adapted = any(hasattr(layer, "lora_A") for layer in layers)
+        self.bases = bases
+        self.frozen = not any(base.weight.requires_grad for base in bases) and not (adapted and merged)
+        copied = len(layers) > 1 or (adapted and merged)
         self.weight = torch.cat([base.weight for base in bases]) if copied else bases[0].weight
         self.copied = copied
         biases = [base.bias for base in bases]
@@ -54,13 +54,14 @@ class Projection:
         if not self.frozen and self.copied:
             for target, base, layer in zip(self._targets(), self.bases, self.layers, strict=True):
                 target.copy_(base.weight)
-                if self.merged and self.adapted:
+                if self.merged:
                     for down, up, scale in _adapters(layer):
                         target.addmm_(up.to(target.dtype), down.to(target.dtype), alpha=scale)
         if not self.frozen and self.bias is not None:
             self.bias = torch.cat([base.bias for base in self.bases])
-        if self.adapted and not self.merged:
-            found = [_adapters(layer) for layer in self.layers]
+        self.down = self.up = None
+        found = [_adapters(layer) for layer in self.layers]
+        if not self.merged and any(found):
             downs = [down for pairs in found for down, _, _ in pairs]
             ups = [torch.cat([up * scale for _, up, scale in pairs], 1) for pairs in found]
             self.down, self.up = torch.cat(downs).to(self.weight.dtype), torch.block_diag(*ups).to(self.weight.dtype)
@@ -76,7 +77,9 @@ class Projection:
 
 
 def _adapters(layer: Any) -> list[tuple[Tensor, Tensor, float]]:
-    """(A, B, scaling) of the active adapters of a layer."""
+    """(A, B, scaling) of the active adapters of a layer; none where they are switched off."""
+    if not hasattr(layer, "lora_A") or layer.disable_adapters:
+        return []
     names = [name for name in layer.active_adapters if name in layer.lora_A]
     return [(layer.lora_A[name].weight, layer.lora_B[name].weight, layer.scaling[name]) for name in names]
 
