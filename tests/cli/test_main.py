@@ -162,3 +162,12 @@ def test_output_into_a_closed_pipe_is_quiet() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.startswith("Usage")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_stream_that_is_closed_from_the_start_changes_nothing(closed: str) -> None:
+    number = {"stdout": 1, "stderr": 2}[closed]
+    command = [sys.executable, "-m", "workbench", "tasks", "list"]
+    done = subprocess.run(command, preexec_fn=lambda: os.close(number), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("used-cars" in done.stdout) == (closed == "stderr")

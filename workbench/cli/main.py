@@ -303,6 +303,9 @@ class Terminated(BaseException):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: run one command and exit with its status."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed before we began
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     sys.exit(run_command(list(sys.argv[1:] if arguments is None else arguments)))
 
 
