@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.config import ROOT
+from workbench.sandbox import usage
 from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.tasks.catalog import TASKS_DIR
 
@@ -204,24 +205,13 @@ def outside(executor: Executor) -> dict[str, Any]:
     temporary = (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm", "/", str(ROOT), os.getcwd())
     ours = re.compile(rf"attack|workbench-run-\d+-{os.getpid()}-|core\b")
     return {
-        "processes": len(descendants(os.getpid())),
+        "processes": len(usage.tree(os.getpid())) - 1,
         "descriptors": len(os.listdir("/proc/self/fd")),
         "descriptors of zygotes": {seat: len(os.listdir(f"/proc/{pid}/fd")) for seat, pid in zygotes.items()},
         "threads of zygotes": {seat: len(os.listdir(f"/proc/{pid}/task")) for seat, pid in zygotes.items()},
         "mounts": [_count(f"/proc/{pid}/mountinfo") for pid in ("self", *zygotes.values())],
         "files": [name for folder in temporary for name in os.listdir(folder) if ours.match(name)],
     }
-
-
-def descendants(pid: int) -> list[int]:
-    found = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        try:
-            children = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-            found += [int(child) for child in children] + [far for child in children for far in descendants(int(child))]
-        except OSError:
-            continue
-    return found
 
 
 def _count(path: str) -> int:

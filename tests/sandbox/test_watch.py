@@ -14,7 +14,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 
 import pytest
-from catalogue import PUBLIC, descendants
+from catalogue import PUBLIC
 
 from workbench.sandbox import jail, usage, watch
 from workbench.sandbox.executor import Executor, Limits, Request, Result
@@ -264,6 +264,6 @@ def _at_rest() -> int:
     """Processes below us, once children are cloned in advance and ended ones collected: the same for a second."""
     until, counts = time.monotonic() + 10, [0]
     while time.monotonic() < until and (len(counts) < 20 or len(set(counts[-20:])) > 1):
-        counts.append(len(descendants(os.getpid())))
+        counts.append(len(usage.tree(os.getpid())))
         time.sleep(0.05)
     return counts[-1]

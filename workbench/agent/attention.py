@@ -130,7 +130,7 @@ class _ForestAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, sums = ctx.saved_tensors
         queries, keys, values = _grouped(query, key, value)
-        above, whole = grad.view(out.shape).permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
+        above, whole = grad.reshape(out.shape).permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
         grads = [torch.zeros_like(tensor) for tensor in (query, key, value)]
         to_query = grads[0].view(queries.shape)
         for causal in (True, False):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from workbench.sandbox.records import MOST
 from workbench.types import Verdict, WorkbenchError
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ _AMOUNTS = {
     "disk": "files_mb",
 }
 """Options, and the limits they are."""
-_MOST = 10**9
 
 _NO_NETWORK = re.compile("name resolution|Name or service not known|Network is unreachable")
 
@@ -99,9 +99,10 @@ def _limits(amounts: Mapping[str, float]) -> Limits:
     from workbench.sandbox.executor import Limits
 
     for option, amount in amounts.items():
-        if not 0 < amount <= _MOST:
+        if not 0 < amount <= MOST:
             raise WorkbenchError(
-                f"--{option} {amount} is not accepted: expected a number above 0, at most {_MOST}; give --{option} one."
+                f"--{option} {amount} is not accepted: expected a number above 0, at most {MOST:.0f}; "
+                f"give --{option} one."
             )
     return Limits(**{_AMOUNTS[option]: amount for option, amount in amounts.items()})  # type: ignore[arg-type]
 

@@ -378,7 +378,7 @@ class Executor:
 
 
 def _aside(work: Callable[..., None], *arguments: object) -> None:
-    """On a thread of its own, so that no run waits for it."""
+    """On a thread of the pool, so that no run waits for it."""
     with contextlib.suppress(RuntimeError):  # refused while the process ends, and all that is ours with it
         asyncio.get_running_loop().run_in_executor(None, work, *arguments)
 
