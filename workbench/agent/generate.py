@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import DynamicCache
 
-from workbench.agent.decoder import Decoder, Prompts, Read, Seating, bytes_per_token, decodes, gather, seat
+from workbench.agent.decoder import Decoder, Prompts, Read, Seating, bytes_per_token, gather, seat
+from workbench.agent.llama import body_of
 from workbench.agent.logprobs import split_head, tempered
 from workbench.agent.policy import Policy
 from workbench.types import Action, StopReason, WorkbenchError
@@ -54,7 +55,7 @@ class HFGenerator:
     """Samples from the policy's own transformers model, in this process.
 
     Sampling is from softmax(logits / temperature), whole: no top-k, top-p, min-p or repetition penalty, whatever a
-    checkpoint's generation config says. No key or value outlives a call, so new weights never meet old ones.
+    checkpoint's generation config says. Keys and values of prompts are kept while the weights stay as they are.
     """
 
     def __init__(self, policy: Policy, *, max_rows: int = MAX_ROWS) -> None:
@@ -92,8 +93,9 @@ class HFGenerator:
         session = _Session(self.policy, temperature, max_new_tokens, greedy, on_finish)
         model = _inner(self.policy.model)
         with torch.inference_mode(), evaluating(self.policy.model):
-            if rows and decodes(model):
-                self._decoder = self._decoder or Decoder(model)
+            body = body_of(model)
+            if rows and body is not None:
+                self._decoder = self._decoder or Decoder(body)
                 _decode_together(session, self._decoder, rows, self._slots(model, rows, max_new_tokens))
             else:
                 _decode_by_prompt(session, rows, self.max_rows)
@@ -272,7 +274,7 @@ def _decode_together(session: _Session, decoder: Decoder, rows: Sequence[_Row], 
                 shown = [*groups], gather([read[index] for index in groups])
                 wanted = {*groups, *(row.prompt_index for row in queue)}
                 read = {index: one for index, one in read.items() if index in wanted}
-            seating = seat([*groups.values()], session.policy.device)
+            seating = seat([*groups.values()], decoder.shared, session.policy.device)
         assert shown is not None
         if _step(session, decoder, active, shown[1], seating):
             seating = None

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from workbench.agent import attention
+from workbench.agent.llama import body_of
 from workbench.agent.prefix import pack
 
 log = logging.getLogger(__name__)
@@ -104,18 +105,19 @@ def _forward(
         return torch.zeros(0, device=device), torch.zeros(0, device=device)
     parts = split_head(model)
     if parts is not None and attention.shares_prefix(model):
-        states = _shared_states(parts[0], rows)
+        states = _shared_states(model, parts[0], rows)
         return _selected(parts[1], states, targets, temperature, entropy, chunk_tokens)
     head, states = _states(model, _padded(rows, pad_id).to(device), row_of, position)
     return _selected(head, states, targets, temperature, entropy, chunk_tokens)
 
 
-def _shared_states(backbone: nn.Module, rows: Sequence[Row]) -> Tensor:
+def _shared_states(model: Any, backbone: nn.Module, rows: Sequence[Row]) -> Tensor:
     """The states [N, d] before each completion token, every distinct prefix of the rows computed once."""
     taught = [(prompt, completion) for prompt, completion in rows if len(completion)]
     forest = pack([[*prompt, *completion[:-1]] for prompt, completion in taught])
     wanted = torch.cat([place[len(prompt) - 1 :] for place, (prompt, _) in zip(forest.places, taught, strict=True)])
-    found = attention.states(backbone, forest)
+    body = body_of(model)
+    found = attention.states(backbone, forest) if body is None else body.states(forest)
     return found[wanted.to(found.device)]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -27,6 +27,16 @@ class Node:
     start: int
     stop: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Keys and values [K, P, D] of tokens that are not packed, and the rows [start, stop) that attend to them."""
+
+    start: int
+    stop: int
+    keys: Tensor
+    values: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,18 @@ def pack(sequences: Sequence[Tokens], *, min_shared: int = MIN_SHARED) -> Forest
     )
     kept = tuple(node for node in nodes if node.stop > node.start)
     return Forest(torch.tensor(ids), torch.tensor(positions), kept, places)
+
+
+def beside(forests: Sequence[Forest], offsets: Sequence[int]) -> tuple[Forest, list[slice]]:
+    """Several forests as one, and where each stands in it; `offsets[f]` tokens come before those of forest f."""
+    starts = list(accumulate((len(forest.ids) for forest in forests), initial=0))
+    nodes, places = list[Node](), list[Tensor]()
+    for forest, start in zip(forests, starts, strict=False):
+        nodes += [Node(node.start + start, node.stop + start, node.end + start) for node in forest.nodes]
+        places += [place + start for place in forest.places]
+    positions = [forest.positions + offset for forest, offset in zip(forests, offsets, strict=True)]
+    whole = Forest(torch.cat([forest.ids for forest in forests]), torch.cat(positions), tuple(nodes), tuple(places))
+    return whole, [slice(start, stop) for start, stop in pairwise(starts)]
 
 
 def _runs(shared: Sequence[int], low: int, high: int, least: int) -> Iterator[tuple[int, int]]:

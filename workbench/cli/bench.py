@@ -40,9 +40,9 @@ def ratio(slow: Measured, fast: Measured) -> Measured:
 
 
 MODEL_SUITES = ("generation", "training", "step")
-REPEATS = {"sandbox": 40} | dict.fromkeys(MODEL_SUITES, 3)
+REPEATS = {"sandbox": 40} | dict.fromkeys((*MODEL_SUITES, "together"), 3)
 """Rounds where none are named: seconds each for a model, milliseconds for the sandbox."""
-ALL = ("sandbox", "step")
+ALL = ("sandbox", "step", "together")
 """What `all` runs: a step measures its generation and its training, too."""
 
 
@@ -64,7 +64,7 @@ def bench(
         raise WorkbenchError(f"'{suite}' is no suite: expected one of {', '.join((*REPEATS, 'all'))}.")
     if repeats is not None and repeats < 1:
         raise WorkbenchError(f"repeats={repeats} is not accepted: expected at least 1.")
-    if suite == "sandbox" and against is not None:
+    if suite in ("sandbox", "together") and against is not None:
         models = ", ".join(MODEL_SUITES)
         raise WorkbenchError(f"--against {against} goes with a model: expected {models} or all.")
     if sweep and suite != "step":
@@ -84,12 +84,14 @@ def bench(
 def _measure(
     suite: str, repeats: int, tell: Tell, against: str | None, sweep: bool, workload: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    from workbench.cli import bench_models, bench_sandbox, bench_sweep
+    from workbench.cli import bench_models, bench_sandbox, bench_sweep, bench_together
     from workbench.cli.bench_work import make_workload
 
     if suite == "sandbox":
         return bench_sandbox.measure(repeats, tell)
     work = make_workload(against=against, **workload)
+    if suite == "together":
+        return bench_together.measure(work, repeats, tell)
     if sweep:
         return bench_sweep.sweep(work, repeats, against, tell)
     return bench_models.measure(suite, work, repeats, against, tell)

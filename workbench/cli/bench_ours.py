@@ -27,18 +27,15 @@ class Ours:
     """A policy with its generator and optimizer."""
 
     def __init__(self, work: Workload) -> None:
-        import torch
-
         from workbench.agent.generate import HFGenerator
         from workbench.agent.policy import load_policy
+        from workbench.learning.update import make_optimizer
 
         self.work = work
         self.policy = load_policy(work.config())
         self.policy.stop_ids = ()  # every completion has its full length
         self.generator = HFGenerator(self.policy)
-        self.optimizer = torch.optim.AdamW(
-            list(self.policy.trainable()), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0
-        )
+        self.optimizer = make_optimizer(self.policy, LEARNING_RATE)
         self.sampled: list[Any] = []
 
     def facts(self) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Workload:
     completion_tokens: int = 64
     adapter: str = "lora"
     seed: int = 0
+    device: str = "auto"
 
     @property
     def rows(self) -> int:
@@ -56,6 +57,7 @@ class Workload:
         return make_config(
             policy=self.policy,
             dtype=self.dtype,
+            device=self.device,
             adapter=self.adapter,
             groups=self.prompts,
             group_size=self.group_size,
@@ -74,11 +76,11 @@ class Workload:
         return [draw.gauss(0, 1) for _ in range(self.rows)]
 
     def described(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "seed"}
+        return {name: value for name, value in asdict(self).items() if name not in ("seed", "device")}
 
 
 def make_workload(
-    policy: str | None = None, dtype: str = "auto", adapter: str = "lora", against: str | None = None, **sizes: int
+    policy: str | None = None, dtype: str = "auto", adapter: str = "lora", against: str | None = None, **sizes: Any
 ) -> Workload:
     """A checked workload. Raises WorkbenchError for a value that does not exist, and for a peer that is missing."""
     if dtype not in DTYPES:

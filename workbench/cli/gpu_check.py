@@ -1,0 +1,159 @@
+"""`workbench gpu-check`: does the policy compute on this GPU what it should, and how fast?
+
+No executor, no network: equality of the shared-prefix path with transformers' own in fp32, some steps of generation and
+training, and the same steps by transformers' own path. `--device cpu` checks the same where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from workbench.cli.bench import Measured, Tell, describe_machine
+from workbench.cli.bench_work import Workload, default_policy
+from workbench.types import WorkbenchError
+
+LIMIT = 1e-3
+"""On what may differ in fp32: log-probabilities in nats, gradients relative to the largest."""
+SHAPE = {
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49152,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+}
+"""Of SmolLM2-135M: what is built with random weights where the pretrained model is not installed."""
+
+
+def gpu_check(
+    device: str, policy: str | None, steps: int, plain_steps: int, work: Workload, tell: Tell
+) -> dict[str, Any]:
+    """{machine, workload, results}; raises WorkbenchError without such a device, and where results differ."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise WorkbenchError("there is no CUDA device: run it on a machine that has one, or with --device cpu.")
+    with tempfile.TemporaryDirectory() as folder:
+        work = replace(work, policy=policy or _big_policy(Path(folder), tell), device=device)
+        tell(f"equality in fp32 on {device}")
+        results = _equality(work)
+        tell(", ".join(f"{name} {measured.values[0]:.1e}" for name, measured in results.items()))
+        facts, times = _steps(work, steps, plain_steps, tell)
+    results |= times
+    if wrong := [name for name, one in results.items() if name.endswith("error") and not one.values[0] < LIMIT]:
+        raise WorkbenchError(
+            f"{wrong[0]} is {results[wrong[0]].values[0]:.2g} on {device}, expected below {LIMIT}: "
+            "please report it with this machine's name and the versions of torch and its driver."
+        )
+    machine = describe_machine() | {name: facts.pop(name) for name in ("device", "torch", "dtype", "kernel")}
+    return {
+        "machine": machine,
+        "workload": work.described() | facts,
+        "results": {name: measured.as_dict() for name, measured in results.items()},
+    }
+
+
+def _big_policy(folder: Path, tell: Tell) -> str:
+    found = default_policy()
+    if found != "tiny":
+        return found
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from workbench.agent.loading import TINY
+
+    tell("building a model of SmolLM2-135M's shape with random weights")
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (TINY / name).is_file():
+            shutil.copy(TINY / name, folder)
+    return str(folder)
+
+
+def _equality(work: Workload) -> dict[str, Measured]:
+    """Largest differences between both paths, with adapters that do something, on ragged groups and stages."""
+    import torch
+
+    from workbench.agent.generate import HFGenerator
+    from workbench.agent.logprobs import completion_logprobs
+    from workbench.agent.policy import load_policy
+
+    policy = load_policy(replace(work, dtype="float32").config())
+    with torch.no_grad():
+        for parameter in policy.trainable():
+            parameter.add_(0.01 * torch.linspace(-1, 1, parameter.numel(), device=parameter.device).view_as(parameter))
+    policy.stop_ids = ()
+    prompts = replace(work, prompts=2, prompt_tokens=96).prompt_ids(0, int(policy.model.config.vocab_size))
+    prompts.append([*prompts[0], *prompts[1][:40]])
+    seeds = [[10 * i + j for j in range(3)] for i in range(len(prompts))]
+    actions = HFGenerator(policy).generate(prompts, 3, temperature=0.8, max_new_tokens=12, seeds=seeds)
+    rows = [(prompt, action.token_ids) for prompt, row in zip(prompts, actions, strict=True) for action in row]
+    recorded = torch.tensor([value for row in actions for action in row for value in action.sampler_logprobs])
+    found = []
+    for plain in (False, True):
+        if plain:
+            _use_plain(policy)
+        policy.model.zero_grad()
+        values, mask, _ = completion_logprobs(policy.model, rows, 0.8)
+        values[mask].sum().backward()
+        found.append((values[mask].detach().cpu(), [p.grad.clone() for p in policy.trainable() if p.grad is not None]))
+    (ours, gradients), (theirs, wanted) = found
+    largest = max(float(gradient.abs().max()) for gradient in wanted)
+    worst = max(float((one - other).abs().max()) for one, other in zip(gradients, wanted, strict=True))
+    return {
+        "logprob_error": Measured([float((ours - theirs).abs().max())], "nats"),
+        "sampler_error": Measured([float((recorded - theirs).abs().max())], "nats"),
+        "gradient_error": Measured([worst / largest], "of the largest"),
+    }
+
+
+def _use_plain(policy: Any) -> None:
+    """From now on by transformers' own path."""
+    inner = policy.model.get_base_model() if policy.adapter == "lora" else policy.model
+    inner.set_attn_implementation("sdpa")
+
+
+def _steps(work: Workload, steps: int, plain_steps: int, tell: Tell) -> tuple[dict[str, Any], dict[str, Measured]]:
+    from workbench.agent.kernels import kernel_dtype, kernel_of
+    from workbench.cli.bench_ours import Ours
+
+    ours = Ours(work)
+    facts = ours.facts()
+    weight = next(ours.policy.model.parameters())
+    kernel = type(kernel_of(weight.device.type, kernel_dtype(weight))).__name__.lower()
+    results: dict[str, Measured] = {}
+    for name, count in (("", steps), ("plain_", plain_steps)):
+        if name:
+            _use_plain(ours.policy)
+        start, rounds = time.perf_counter(), []
+        ours.step(-1)  # warm
+        for number in range(count):
+            rounds.append(ours.step(number))
+            if number in (0, count // 2, count - 1):
+                left = (time.perf_counter() - start) / (number + 2) * (count - number - 1)
+                tell(
+                    f"{name or 'shared_'}step {number + 1} of {count}: {_seconds(rounds[-1]):.3g} s, {left:.0f} s left"
+                )
+        spent = [_seconds(each) for each in rounds]
+        results[f"{name}step_s"] = Measured(spent, "s")
+        results[f"{name}generation_tokens_per_s"] = Measured(
+            [work.tokens / each["generation_s"] for each in rounds], "1/s"
+        )
+        results[f"{name}training_tokens_per_s"] = Measured([work.tokens / each["training_s"] for each in rounds], "1/s")
+        peaks = [max(each["generation_mb"], each["training_mb"]) for each in rounds]
+        results[f"{name}peak_mb"] = Measured([max(peaks)], "MB")
+    results["ratio"] = Measured([median(results["plain_step_s"].values) / median(results["step_s"].values)], "x")
+    return {"kernel": kernel} | {name: facts[name] for name in ("device", "torch", "dtype", "parameters")}, results
+
+
+def _seconds(times: dict[str, float]) -> float:
+    return times["generation_s"] + times["training_s"]
