@@ -259,7 +259,7 @@ def _see(
     first = sums.reshape(-1, queries.shape[1], 1)[seating.seats]
     scores = torch.baddbmm(mask, queries, own[0].transpose(1, 2), alpha=scale)
     shares = torch.softmax(torch.cat([first, scores], -1), -1, dtype=first.dtype).to(queries.dtype)
-    return torch.baddbmm(far.mul_(shares[..., :1]), shares[..., 1:], own[1])
+    return far.mul_(shares[..., :1]).baddbmm_(shares[..., 1:], own[1])
 
 
 def bytes_per_token(model: Any) -> int:

@@ -148,14 +148,16 @@ def choose(logits: Tensor, uniforms: Tensor, temperature: float, greedy: bool = 
     that is drawn from, in fp64 where the device has it; a token of probability 0 is never taken.
     """
     logits = tempered(logits, temperature)
-    total = torch.logsumexp(logits, -1, keepdim=True)
-    if greedy:
-        tokens = logits.argmax(-1, keepdim=True)
-    else:
-        wide = torch.float32 if logits.device.type == "mps" else torch.float64
-        shares = functional.pad((logits - total).exp_(), (0, -logits.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+    top, tokens = logits.max(-1, keepdim=True)
+    shares = (logits - top).exp_()
+    if missing := -logits.shape[-1] % BLOCK:
+        shares = functional.pad(shares, (0, missing))
+    shares = shares.unflatten(-1, (-1, BLOCK))
+    wide = torch.float32 if logits.device.type == "mps" else torch.float64
+    sums = shares.sum(-1).to(wide)
+    total = top + sums.sum(-1, keepdim=True).log().to(top.dtype)
+    if not greedy:
         point = uniforms.to(wide).to(logits.device).unsqueeze(1)
-        sums = shares.sum(-1).to(wide)
         block, point = _pass(sums, point * sums.sum(-1, keepdim=True))
         inside = shares.gather(1, block.unsqueeze(-1).expand(-1, -1, BLOCK)).squeeze(1).to(wide)
         tokens = (block * BLOCK + _pass(inside, point)[0]).clamp_max(logits.shape[-1] - 1)

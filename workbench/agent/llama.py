@@ -269,7 +269,7 @@ class Layer:
         if self.silu and torch.is_grad_enabled():
             return _Gate.apply(both)
         gate, up = both.chunk(2, -1)
-        return self.act(gate) * up
+        return self.act(gate).mul_(up) if self.silu else self.act(gate) * up
 
 
 def norm(module: Any, inputs: Tensor) -> Tensor:

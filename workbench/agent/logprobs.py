@@ -178,13 +178,17 @@ class _FrozenHead(torch.autograd.Function):
         values, entropies, slopes = [], [], []
         for part, wanted in zip(states.split(chunk_tokens), targets.split(chunk_tokens), strict=True):
             logits = tempered(nn.functional.linear(part, weight, bias), temperature)
-            total = torch.logsumexp(logits, dim=-1)
+            top = logits.amax(-1, keepdim=True)
+            shares = (logits - top).exp_()  # of softmax, but for their sum
+            whole = shares.sum(-1)
+            total = top.squeeze(-1) + whole.log()
             values.append(logits.gather(-1, wanted.unsqueeze(-1)).squeeze(-1) - total)
             if entropy:
-                entropies.append(_spread(logits, total))
+                spread = total - torch.linalg.vecdot(shares, logits) / whole
+                entropies.append(spread if spread.isfinite().all() else _spread(logits, total))
             if ctx.needs_input_grad[0]:
-                shares = logits.sub_(total.unsqueeze(-1)).exp_().to(weight.dtype)
-                slopes.append((weight[wanted] - shares @ weight) / temperature)
+                mean = (shares.to(weight.dtype) @ weight) / whole.unsqueeze(-1)
+                slopes.append(((weight[wanted] - mean) / temperature).to(weight.dtype))
         ctx.save_for_backward(*([torch.cat(slopes)] if slopes else []))
         found = torch.cat(values), torch.cat(entropies) if entropy else values[0].new_zeros(0)
         ctx.mark_non_differentiable(found[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import platform
 import warnings
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 CHECKPOINTING = 1_000_000_000
 """From this many parameters activations are recomputed in the backward pass, to save memory (our choice)."""
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Of mallopt(3)."""
 
 FIXED_DAY = "{%- macro strftime_now(form) -%}01 Jan 2026{%- endmacro -%}"
 """What a chat template that asks for the date is told: prompts must not change from day to day within a run."""
@@ -211,6 +215,19 @@ class Policy:
         }
 
 
+def keep_freed_memory() -> None:
+    """Have the C library keep memory that tensors give back, where it is glibc.
+
+    By default it returns large blocks to the system at once, and a forward and backward pass on a CPU spends a tenth of
+    its time having the same pages cleared and mapped again.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_MMAP_THRESHOLD, 2**30)
+    libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
 def load_policy(config: Config) -> Policy:
     """The policy that `config.policy` names, on `config.device` in `config.dtype`, with `config.threads` CPU threads.
 
@@ -247,6 +264,7 @@ def load_policy(config: Config) -> Policy:
         policy.keep_start()
     if parameters >= CHECKPOINTING:
         policy.set_checkpointing(True)
+    keep_freed_memory()
     log.info("policy %s: %d parameters, %s, %s on %s (%s)", source.name, parameters, adapter, dtype, device, reason)
     return policy
 
