@@ -10,8 +10,8 @@ import pytest
 
 from workbench.config import make_config
 from workbench.control import Control
+from workbench.learning.opening import create_run
 from workbench.learning.trainer import Trainer
-from workbench.run import create_run
 
 STEPS, WARM, WINDOW = 200, 40, 20
 GROWTH = 1.03
