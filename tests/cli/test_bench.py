@@ -40,7 +40,7 @@ def test_the_sandbox_is_measured_against_a_cold_python(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["sandpit"], "'sandpit' is no suite: expected one of sandbox, generation, training, step, all."),
+        (["sandpit"], "'sandpit' is no suite: expected one of sandbox, generation, training, step, together, all."),
         (["sandbox", "--repeats", "0"], "repeats=0 is not accepted: expected at least 1."),
     ],
 )

@@ -13,7 +13,7 @@ from workbench.agent.kernels import FAST, Flash, kernel_of
 from workbench.cli import gpu_check
 from workbench.cli.main import run_command
 
-SIZES = "--steps 2 --plain-steps 1 --prompt-tokens 24 --group-size 2 --completion-tokens 4".split()
+SIZES = "--steps 2 --plain-steps 1".split()
 SMALL = ["--device", "cpu", "--policy", "tiny", *SIZES]
 
 

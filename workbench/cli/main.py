@@ -306,10 +306,6 @@ def gpu_check(
     ] = None,
     steps: Annotated[int, typer.Option(min=1)] = 20,
     plain_steps: Annotated[int, typer.Option(min=1, help="Steps by transformers' own path.")] = 3,
-    prompts: Annotated[int, typer.Option(min=1, max=1024)] = 2,
-    prompt_tokens: Annotated[int, typer.Option(min=1)] = 512,
-    group_size: Annotated[int, typer.Option(min=2, max=256, help="Completions per prompt.")] = 8,
-    completion_tokens: Annotated[int, typer.Option(min=2)] = 64,
     json: Json = False,
 ) -> None:
     """Equality, speed and memory of the policy on a GPU; no network, no sandbox."""
@@ -317,13 +313,7 @@ def gpu_check(
     from workbench.cli.bench_work import Workload
     from workbench.cli.gpu_check import gpu_check as work
 
-    workload = Workload(
-        "tiny",
-        prompts=prompts,
-        prompt_tokens=prompt_tokens,
-        group_size=group_size,
-        completion_tokens=completion_tokens,
-    )
+    workload = Workload("tiny")
     found = work(device, policy, steps, plain_steps, workload, lambda line: print(line, file=sys.stderr, flush=True))
     if json:
         print_json(found)
