@@ -154,18 +154,13 @@ AttentionInterface.register(NAME, shared_prefix_attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def states(backbone: nn.Module, forest: Forest, cache: DynamicCache | None = None) -> Tensor:
-    """Last hidden states [N, d] of a forest's tokens, by a backbone for which `install` said yes.
-
-    cache: takes their keys and values, [1, K, N, D] per layer.
-    """
+def states(backbone: nn.Module, forest: Forest) -> Tensor:
+    """Last hidden states [N, d] of a forest's tokens, by a backbone for which `install` said yes."""
     device = next(backbone.parameters()).device
     inputs = {"input_ids": forest.ids.to(device)[None], "position_ids": forest.positions.to(device)[None]}
     # A mask of four dimensions is taken as it is: none is built, which would have [N, N].
     mask = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=device)
-    return backbone(
-        **inputs, attention_mask=mask, forest=forest, cache=cache, use_cache=cache is not None
-    ).last_hidden_state[0]
+    return backbone(**inputs, attention_mask=mask, forest=forest, use_cache=False).last_hidden_state[0]
 
 
 def _full_attention(model: Any) -> bool:
@@ -224,3 +219,8 @@ def distance(one: Tensor, other: Tensor) -> float:
 def shares_prefix(model: Any) -> bool:
     """Whether `install` said yes to this model, or to the one inside its adapter."""
     return getattr(model.config, "_attn_implementation", None) == NAME
+
+
+def unwrapped(model: Any) -> Any:
+    """The model inside peft's, where there is one."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -174,8 +174,9 @@ class Decoder:
 
     def _known(self, prompt: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
         """The kept prompt that has most in common with this one, and how many tokens; the last one is always read."""
-        best = max(((common(prompt[:-1], other), other) for other in self.kept), default=(0, ()))
-        return (best[1], best[0]) if best[0] >= MIN_SHARED else ((), 0)
+        begin = prompt[:-1]
+        length, other = max(((common(begin, other), other) for other in self.kept), default=(0, ()))
+        return (other, length) if length >= MIN_SHARED else ((), 0)
 
     def _read(self, wanted: Sequence[tuple[tuple[int, ...], tuple[int, ...], int]]) -> list[Read]:
         """Read (prompt, kept prompt, tokens in common)s: trees of what is new, each below what is known."""

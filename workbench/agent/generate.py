@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import DynamicCache
 
+from workbench.agent.attention import unwrapped
 from workbench.agent.decoder import Decoder, Prompts, Read, Seating, bytes_per_token, gather, seat
 from workbench.agent.llama import body_of
 from workbench.agent.logprobs import split_head, tempered
@@ -91,7 +92,7 @@ class HFGenerator:
             for j in range(n)
         ]
         session = _Session(self.policy, temperature, max_new_tokens, greedy, on_finish)
-        model = _inner(self.policy.model)
+        model = unwrapped(self.policy.model)
         with torch.inference_mode(), evaluating(self.policy.model):
             body = body_of(model)
             if rows and body is not None:
@@ -131,10 +132,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-def _inner(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _uniforms(seed: int, count: int) -> list[float]:
@@ -314,7 +311,7 @@ def _decode_by_prompt(session: _Session, rows: Sequence[_Row], max_rows: int) ->
         groups.setdefault(row.prompt_index, []).append(row)
     parts = [group[i : i + max_rows] for group in groups.values() for i in range(0, len(group), max_rows)]
     for part in parts:
-        cache = DynamicCache(config=_inner(session.policy.model).config.get_text_config())
+        cache = DynamicCache(config=unwrapped(session.policy.model).config.get_text_config())
         logits = session.logits(input_ids=session.tensor([part[0].prompt]), cache=cache).expand(len(part), -1)
         cache.reorder_cache(session.tensor([0] * len(part)))
         active = part

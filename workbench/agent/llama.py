@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+from transformers.activations import SiLUActivation
 
-from workbench.agent.attention import TOLERANCE, attend, attend_backward, distance, shares_prefix, trial
+from workbench.agent.attention import TOLERANCE, attend, attend_backward, distance, shares_prefix, trial, unwrapped
 from workbench.agent.prefix import Forest, Node, Past
 
 log = logging.getLogger(__name__)
@@ -236,7 +237,7 @@ class Layer:
         self.gate_up = Projection([mlp.gate_proj, mlp.up_proj])
         self.down = Projection([mlp.down_proj])
         self.act = mlp.act_fn
-        self.silu = isinstance(self.act, nn.SiLU) or type(self.act).__name__ == "SiLUActivation"
+        self.silu = isinstance(self.act, nn.SiLU | SiLUActivation)
         self.width: int = attention.head_dim
         self.shared = self.qkv.sizes[1] // self.width
         self.heads = self.qkv.sizes[0] // self.width
@@ -324,7 +325,7 @@ class Body:
 
 def body_of(model: Any) -> Body | None:
     """The body of a model, or of the one inside its adapter; None, said once, where it is not of Llama's shape."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    inner = unwrapped(model)
     if not shares_prefix(inner):
         return None
     if inner not in _bodies:

@@ -231,7 +231,7 @@ def split_head(model: Any) -> tuple[nn.Module, nn.Module] | None:
     None for families that do more to their logits (scaling, soft-capping) or hide their head: then the whole model
     has to run. Which it is is found by running both ways on a few tokens, bit for bit, once per model.
     """
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    inner = attention.unwrapped(model)
     backbone, head = getattr(inner, "base_model", inner), inner.get_output_embeddings()
     if head is None or backbone is inner:
         return None

@@ -6,6 +6,7 @@ They change once per update, so they are laid out once per update.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from functools import cache
 
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.agent.llama import Projection
+
+log = logging.getLogger(__name__)
 
 Linear = Callable[[Tensor, Tensor | None], Tensor]
 """(inputs [R, in], bias) → [R, out]."""
@@ -41,7 +44,8 @@ def _layouts() -> frozenset[torch.dtype]:
         try:
             layout = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), ROWS)
             product = torch.ops.mkldnn._linear_pointwise(inputs, layout, None, "none", [], "")
-        except (AttributeError, RuntimeError, NotImplementedError):
+        except (AttributeError, RuntimeError) as error:
+            log.info("weights in %s are laid out at every product: %s", dtype, str(error).partition("\n")[0])
             continue
         if (product.float() - inputs.float() @ weight.float().T).abs().max() < error:
             found.add(dtype)

@@ -109,7 +109,7 @@ class Policy:
 
     def set_checkpointing(self, on: bool) -> None:
         """Recompute activations in the backward pass instead of keeping them: less memory, about a third more time."""
-        model = self.model.get_base_model() if self.adapter == "lora" else self.model
+        model = attention.unwrapped(self.model)
         if on:
             model.activation_checkpointing_enable({"use_reentrant": False})
         else:
