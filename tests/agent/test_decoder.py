@@ -143,14 +143,18 @@ def test_without_packed_layouts_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     assert torch.allclose(plain, inputs @ weight.T, atol=1e-5)
 
 
-def test_groups_are_seated_whatever_their_order() -> None:
-    rows = [[2, 0], [1], [3, 5, 4]]
-    seating = seat(rows, 2, torch.device("cpu"))
-    assert seating.groups == 3
-    members = seating.members.view(3, 2, 3)  # groups, key heads, places
-    assert (members // 2).tolist() == [[[2, 0, 2]] * 2, [[1, 1, 1]] * 2, [[3, 5, 4]] * 2]
-    assert (members % 2).tolist() == [[[0] * 3, [1] * 3]] * 3
-    assert seating.members[seating.seats].tolist() == [*range(12)]
+@pytest.mark.parametrize("rows", [[[2, 0], [1], [3, 5, 4]], [[0, 1], [2, 3]], [[1], [0]], [[0]]])
+def test_every_row_finds_its_way_to_its_group_and_back(rows: list[list[int]]) -> None:
+    seating = seat(rows, torch.device("cpu"))
+    count, most = sum(map(len, rows)), max(map(len, rows))
+    values = torch.arange(count * 2 * 3 * 5).view(count, 2, 3, 5)  # rows, key heads, queries that share it, …
+    spread = seating.spread(values)
+    assert spread.shape == (2 * len(rows), 3 * most, 5)
+    for group, of_group in enumerate(rows):
+        for head in range(2):
+            found = spread[2 * group + head].view(most, 3, 5)
+            assert torch.equal(found[: len(of_group)], values[of_group, head])
+    assert torch.equal(seating.collect(spread, 3), values)
 
 
 def _reads(policy: Policy, prompts: Any, decoder: Decoder | None = None) -> tuple[Decoder, list[int], Any]:
@@ -229,14 +233,14 @@ def test_a_moved_row_goes_on_as_before(of_kind: Callable[..., Policy]) -> None:
             decoder.begin(3, 4, 40)
             reads = decoder.read([[*range(20)], [*range(3, 14)]])
             prompts, starts = gather(reads), torch.tensor([20, 11, 20])
-            seating = seat([[0, 2], [1]], decoder.shared, torch.device("cpu"))
-            decoder.step(token, starts, torch.zeros_like(token), 1, prompts, seating)
+            seating = seat([[0, 2], [1]], torch.device("cpu"))
+            decoder.step(token, starts, [0, 0, 0], prompts, seating)
             if moved:
                 decoder.move(2, 0)
-                seating = seat([[0], [1]], decoder.shared, torch.device("cpu"))
+                seating = seat([[0], [1]], torch.device("cpu"))
             rows = [0, 1] if moved else [0, 1, 2]
-            count = torch.ones(len(rows), dtype=torch.long)
-            logits.append(decoder.step(torch.tensor([4] * len(rows)), starts[rows] + 1, count, 2, prompts, seating))
+            ids = torch.tensor([4] * len(rows))
+            logits.append(decoder.step(ids, starts[rows] + 1, [1] * len(rows), prompts, seating))
     assert (logits[1][0] - logits[0][2]).abs().max() < 1e-5
     assert (logits[1][1] - logits[0][1]).abs().max() < 1e-5
 

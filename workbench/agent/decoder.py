@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workbench.agent.kernels import kernel_dtype, kernel_of
+from workbench.agent.kernels import kernel_dtype
 from workbench.agent.llama import Body, Layer, norm, turn
 from workbench.agent.packed import Sampled, fingerprint, packed
 from workbench.agent.prefix import MIN_SHARED, Past, Tokens, beside, common, pack
@@ -44,54 +44,63 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """Prompts side by side."""
+    """Prompts side by side, for a model of K key heads."""
 
-    cache: tuple[Tensor, ...]
-    """Per layer, [groups, 2·K, longest, D]."""
+    cache: tuple[tuple[Tensor, Tensor], ...]
+    """Per layer, keys and values [groups · K, longest, D]."""
     mask: Tensor | None
-    """[groups, 1, 1, longest], additive, over their ends; None where all are equally long."""
+    """[groups · K, 1, longest], additive, over their ends; None where all are equally long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seating:
-    """The rows in use, by the prompt that they share, for a model of K key heads."""
+    """Places for the rows in use: those that share a prompt below one another, as many for each prompt."""
 
     groups: int
-    members: Tensor
-    """[groups · K · most] int64: which of R · K row-heads, those of one group and key head together."""
-    seats: Tensor
-    """[R · K] int64: where each row-head stands in `members`."""
+    members: Tensor | None
+    """[groups · most] int64: the row at each place; None where every row stands at the place of its number."""
+    seats: Tensor | None
+    """[R] int64: the place of each row."""
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """[R, K, n, X], of each row and key head, as [groups · K, most · n, X]."""
+        placed = rows if self.members is None else rows[self.members]
+        return placed.unflatten(0, (self.groups, -1)).transpose(1, 2).flatten(2, 3).flatten(0, 1)
+
+    def collect(self, places: Tensor, count: int) -> Tensor:
+        """The other way, with n = `count`."""
+        placed = places.unflatten(1, (-1, count)).unflatten(0, (self.groups, -1)).transpose(1, 2).flatten(0, 1)
+        return placed if self.seats is None else placed[self.seats]
 
 
 def gather(reads: Sequence[Read]) -> Prompts:
     """Put prompts side by side."""
-    lengths = [read.cache[0].shape[1] for read in reads]
-    longest, first, mask = max(lengths), reads[0].cache[0], None
+    first = reads[0].cache[0]
+    shared, lengths = len(first) // 2, [read.cache[0].shape[1] for read in reads]
+    longest, mask = max(lengths), None
     if min(lengths) < longest:
-        mask = first.new_zeros(len(reads), 1, 1, longest)
+        mask = first.new_zeros(len(reads) * shared, 1, longest)
         for group, length in enumerate(lengths):
-            mask[group, ..., length:] = torch.finfo(first.dtype).min
-    cache = tuple(
-        torch.stack([functional.pad(one, (0, 0, 0, longest - one.shape[1])) for one in layer])
-        for layer in zip(*(read.cache for read in reads), strict=True)
-    )
+            mask[group * shared : (group + 1) * shared, :, length:] = torch.finfo(first.dtype).min
+
+    def beside(sides: Sequence[Tensor]) -> Tensor:
+        return torch.cat([functional.pad(side, (0, 0, 0, longest - side.shape[1])) for side in sides])
+
+    layers = zip(*(read.cache for read in reads), strict=True)
+    cache = tuple((beside([one[:shared] for one in of]), beside([one[shared:] for one in of])) for of in layers)
     return Prompts(cache, mask)
 
 
-def seat(rows: Sequence[Sequence[int]], shared: int, device: torch.device) -> Seating:
-    """`rows[g]` are those of group g; each of the rows 0 … R - 1 is in one group. `shared`: K."""
+def seat(rows: Sequence[Sequence[int]], device: torch.device) -> Seating:
+    """`rows[g]` are those of group g; each of the rows 0 … R - 1 is in one group."""
     most = max(map(len, rows))
-    members = [
-        row * shared + head
-        for group in rows
-        for head in range(shared)
-        for row in [*group, *[group[0]] * (most - len(group))]
-    ]
-    seats = [0] * (sum(map(len, rows)) * shared)
+    members = [row for group in rows for row in [*group, *[group[0]] * (most - len(group))]]
+    if members == [*range(len(members))]:
+        return Seating(len(rows), None, None)
+    seats = [0] * sum(map(len, rows))
     for group, of_group in enumerate(rows):
         for place, row in enumerate(of_group):
-            for head in range(shared):
-                seats[row * shared + head] = (group * shared + head) * most + place
+            seats[row] = group * most + place
     return Seating(len(rows), torch.tensor(members, device=device), torch.tensor(seats, device=device))
 
 
@@ -221,46 +230,56 @@ class Decoder:
         self.mask[target] = self.mask[source]
 
     def step(
-        self, ids: Tensor, positions: Tensor, sampled: Tensor, used: int, prompts: Prompts, seating: Seating
+        self, ids: Tensor, positions: Tensor, sampled: Sequence[int], prompts: Prompts, seating: Seating
     ) -> Tensor:
         """Logits [R, V] after one more token of each row.
 
-        ids, positions, sampled: [R] int64, the token, and where it stands in its sequence and among the sampled ones,
-        of which no row has more than `used`.
+        ids, positions: [R] int64, the token, and where it stands in its sequence; sampled: where among the sampled ones
+        of its row.
         """
-        count, shared = len(ids), self.shared
-        rows = torch.arange(count, device=ids.device)
-        self.mask[rows, 0, 0, sampled] = 0
-        mask = self.mask[:count, ..., :used].expand(-1, shared, -1, -1).reshape(count * shared, 1, used)
+        count, shared, used = len(ids), self.shared, max(sampled) + 1
+        rows: slice | Tensor = slice(count)
+        places: int | Tensor = used - 1
+        together = min(sampled) == used - 1
+        if not together:
+            rows, places = torch.arange(count, device=ids.device), torch.tensor(sampled, device=ids.device)
+        self.mask[:, 0, 0][rows, places] = 0
+        mask = None
+        if not together:
+            mask = self.mask[:count, ..., :used].expand(-1, shared, -1, -1).reshape(count * shared, 1, used)
         cos, sin = self.cos[positions], self.sin[positions]
         hidden = self.body.backbone.embed_tokens(ids)
         for index, (layer, cache) in enumerate(zip(self.layers, self.cache, strict=True)):
             heads = layer.heads(hidden, cos, sin).to(self.dtype)
-            cache[:, rows, :, sampled] = heads[:, -2 * shared :].unflatten(1, (2, shared))
-            queries = heads[:, : -2 * shared].reshape(count * shared, -1, self.width)
+            cache.permute(1, 3, 0, 2, 4)[rows, places] = heads[:, -2 * shared :].unflatten(1, (2, shared))
+            queries = (heads[:, : -2 * shared] * layer.layer.scale).unflatten(1, (shared, -1))
             own = cache.flatten(1, 2)[:, : count * shared, :used]
-            seen = _see(queries, own, mask, prompts.cache[index], prompts.mask, seating, layer.layer.scale)
+            seen = _see(queries, own, mask, prompts.cache[index], prompts.mask, seating)
             hidden = layer.finish(hidden, seen.view(count, -1).to(hidden.dtype))
         return self._head(norm(self.body.backbone.norm, hidden), self.body.head.bias)
 
 
 def _see(
-    queries: Tensor, own: Tensor, mask: Tensor, prompt: Tensor, ends: Tensor | None, seating: Seating, scale: float
+    queries: Tensor, own: Tensor, mask: Tensor | None, prompt: tuple[Tensor, Tensor], ends: Tensor | None, seats: Seating
 ) -> Tensor:
-    """What queries [R·K, H / K, D] see of their prompts and of their own tokens.
+    """What queries [R, K, H / K, D], scaled, see of their prompts and of their own tokens: [R · K, H / K, D].
 
-    own: keys and values [2, R·K, used, D], mask [R·K, 1, used] over them. prompt: [groups, 2·K, longest, D]. What a row
-    sees of its prompt is as one more token to it, whose score is the log-sum-exp of the prompt's.
+    own: keys and values [2, R · K, used, D], mask [R · K, 1, used] over them. prompt: keys and values
+    [groups · K, longest, D], ends [groups · K, 1, longest] over them.
     """
-    asked = queries[seating.members].view(seating.groups, prompt.shape[1] // 2, -1, queries.shape[-1])
-    keys, values = prompt.chunk(2, 1)
-    kernel = kernel_of(queries.device.type, queries.dtype)
-    far, sums = kernel.forward(asked, keys, values, False, scale, ends)
-    far = far.reshape(-1, *queries.shape[1:])[seating.seats]
-    first = sums.reshape(-1, queries.shape[1], 1)[seating.seats]
-    scores = torch.baddbmm(mask, queries, own[0].transpose(1, 2), alpha=scale)
-    shares = torch.softmax(torch.cat([first, scores], -1), -1, dtype=first.dtype).to(queries.dtype)
-    return far.mul_(shares[..., :1]).baddbmm_(shares[..., 1:], own[1])
+    heads, length = queries.shape[2], prompt[0].shape[1]
+    far = _scores(seats.spread(queries), prompt[0], ends)
+    near = _scores(queries.flatten(0, 1), own[0], mask)
+    scores = torch.cat([far, seats.spread(near.unflatten(0, queries.shape[:2]))], -1)
+    shares = torch.softmax(scores, -1, torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+    seen = seats.collect(torch.bmm(shares[..., :length], prompt[1]), heads).flatten(0, 1)
+    return torch.baddbmm(seen, seats.collect(shares[..., length:], heads).flatten(0, 1), own[1])
+
+
+def _scores(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """Products of queries [B, n, D] and keys [B, S, D]: [B, n, S]."""
+    keys = keys.transpose(1, 2)
+    return torch.bmm(queries, keys) if mask is None else torch.baddbmm(mask, queries, keys)
 
 
 def bytes_per_token(model: Any) -> int:

@@ -273,7 +273,7 @@ def _decode_together(session: _Session, decoder: Decoder, rows: Sequence[_Row], 
                 shown = [*groups], gather([read[index] for index in groups])
                 wanted = {*groups, *(row.prompt_index for row in queue)}
                 read = {index: one for index, one in read.items() if index in wanted}
-            seating = seat([*groups.values()], decoder.shared, session.policy.device)
+            seating = seat([*groups.values()], session.policy.device)
         assert shown is not None
         if _step(session, decoder, active, shown[1], seating):
             seating = None
@@ -292,10 +292,9 @@ def _read_prompts(decoder: Decoder, new: Sequence[_Row], read: dict[int, Read]) 
 
 def _step(session: _Session, decoder: Decoder, active: list[_Row], prompts: Prompts, seating: Seating) -> bool:
     """One token for every active row; rows that end leave, the last row taking the slot. Whether any did."""
-    places = session.tensor([(row.tokens[-1], row.length, len(row.tokens) - 1) for row in active])
-    ids, positions, sampled = places.unbind(1)
-    used = max(len(row.tokens) for row in active)
-    ended = session.extend(active, decoder.step(ids, positions, sampled, used, prompts, seating))
+    ids, positions = session.tensor([(row.tokens[-1], row.length) for row in active]).unbind(1)
+    sampled = [len(row.tokens) - 1 for row in active]
+    ended = session.extend(active, decoder.step(ids, positions, sampled, prompts, seating))
     for slot in reversed([slot for slot, end in enumerate(ended) if end]):
         last = active.pop()
         if slot < len(active):
