@@ -260,7 +260,12 @@ class Decoder:
 
 
 def _see(
-    queries: Tensor, own: Tensor, mask: Tensor | None, prompt: tuple[Tensor, Tensor], ends: Tensor | None, seats: Seating
+    queries: Tensor,
+    own: Tensor,
+    mask: Tensor | None,
+    prompt: tuple[Tensor, Tensor],
+    ends: Tensor | None,
+    seats: Seating,
 ) -> Tensor:
     """What queries [R, K, H / K, D], scaled, see of their prompts and of their own tokens: [R · K, H / K, D].
 
