@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from workbench.cli import bench_work
-from workbench.cli.bench_models import Probed, measure
+from workbench.cli.bench_models import Probed, expected_mb, measure
 from workbench.cli.bench_sweep import FIELDS, draw, sweep
 from workbench.cli.bench_trl import micro_batches
 from workbench.cli.bench_work import Model, Workload, make_workload
@@ -82,6 +82,12 @@ def test_the_peer_is_taken_at_its_fastest_and_its_peak_where_tokens_are_equal() 
 
 
 @pytest.mark.slow
+def test_the_memory_of_a_larger_micro_batch_is_foreseen() -> None:
+    tried = {2: {"training_mb": 5_000.0}, 4: {"training_mb": 8_000.0}}
+    assert expected_mb(tried, 8) == 14_000.0
+    assert expected_mb({2: tried[2]}, 8) == expected_mb({}, 2) == 0.0
+
+
 def test_a_sweep_is_a_table_and_a_plot(tmp_path: Path) -> None:
     work = make_workload("tiny", **SMALL)
     told: list[str] = []

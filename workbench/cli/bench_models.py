@@ -68,7 +68,7 @@ def open_sides(
     tell("loading it for TRL")
     peer = stack.enter_context(side(bench_trl.serve, chosen, "TRL"))
     # how a step is cut is known after the probe
-    hidden = ("loaded_mb", "per_device_train_batch_size", "gradient_accumulation_steps")
+    hidden = ("loaded_mb", "memory_mb", "per_device_train_batch_size", "gradient_accumulation_steps")
     facts["peer"] = {name: value for name, value in peer.facts.items() if name not in hidden}
     return ours, peer, facts
 
@@ -107,8 +107,11 @@ def probe(peer: Side, work: Workload, suite: str, tell: Tell) -> Probed:
         found = Probed({sizes[-1]: {}}, work, first["generation_mb"])
     else:
         first = peer.ask(do="training", number=WARM, micro=sizes[0], autocast=False)
-        tried = {}
+        tried: dict[int, Times] = {}
         for size in sizes:
+            if (needed := expected_mb(tried, size)) > peer.facts["memory_mb"]:
+                tell(f"TRL, micro-batch of {size}: left out, it would take some {needed / 1000:.0f} GB of memory")
+                break
             tried[size] = _trained(peer, micro=size, autocast=False)
             tell(f"TRL, micro-batch of {size}: {tried[size]['training_s']:.4g} s of training")
         found = Probed(tried, work, first["generation_mb"] if suite == "step" else 0.0)
@@ -122,6 +125,12 @@ def probe(peer: Side, work: Workload, suite: str, tell: Tell) -> Probed:
     if suite != "generation" and found.tried[found.fastest]["training_s"] < QUICK_S:
         peer.ask(do="training", number=WARM, micro=found.fastest, autocast=found.autocast)
     return found
+
+
+def expected_mb(tried: Mapping[int, Times], size: int) -> float:
+    """The peak of a micro-batch, on the line through those of the two largest tried; 0 where fewer were."""
+    *_, (small, low), (large, high) = [(0, 0.0), (0, 0.0), *((n, each["training_mb"]) for n, each in tried.items())]
+    return high + (high - low) / (large - small) * (size - large) if large > small > 0 else 0.0
 
 
 def _seconds_of(times: Times, suite: str) -> float:

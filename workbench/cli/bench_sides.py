@@ -106,6 +106,16 @@ def resident_mb() -> float:
     return _status_kb("VmRSS") * 1024 / 1e6
 
 
+def memory_mb() -> float:
+    """All the memory that there is for models, in MB, less a tenth for all else."""
+    import psutil
+    import torch
+
+    if torch.cuda.is_available():
+        return 0.9 * torch.cuda.get_device_properties(0).total_memory / 1e6
+    return 0.9 * psutil.virtual_memory().total / 1e6
+
+
 def _status_kb(field: str) -> float:
     try:
         lines = Path("/proc/self/status").read_text().splitlines()

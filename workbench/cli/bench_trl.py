@@ -24,7 +24,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
-from workbench.cli.bench_sides import peak_mb, reset_peak, resident_mb, settled
+from workbench.cli.bench_sides import memory_mb, peak_mb, reset_peak, resident_mb, settled
 from workbench.cli.bench_work import LEARNING_RATE, Workload
 
 MICRO_BATCHES = (2, 4, 8, 16)
@@ -97,6 +97,7 @@ class Peer:
             "attention": self.base.config._attn_implementation,
             "threads": torch.get_num_threads(),
             "loaded_mb": resident_mb(),
+            "memory_mb": memory_mb(),
             **self.arguments(self.work.rows),
         }
 
