@@ -137,7 +137,7 @@ def test_without_packed_layouts_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     weight, inputs = torch.randn(6, 5), torch.randn(3, 5)
     with torch.no_grad():
         found = packed.packed(weight)(inputs, None)
-        monkeypatch.setattr(packed, "_layouts", lambda: frozenset())
+        monkeypatch.setattr(packed, "onednn_dtypes", lambda: frozenset())
         plain = packed.packed(weight)(inputs, None)
     assert torch.allclose(found, plain, atol=1e-5)
     assert torch.allclose(plain, inputs @ weight.T, atol=1e-5)

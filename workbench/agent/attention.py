@@ -127,7 +127,7 @@ def merge(out: Tensor, sums: Tensor, rows: slice, other: Tensor, others: Tensor)
     mine = sums[:, :, rows]
     both = torch.logaddexp(mine, others)
     weights, weighed = (mine - both).exp_().unsqueeze(-1), (others - both).exp_().unsqueeze(-1)
-    out[:, :, rows] = out[:, :, rows] * weights + other * weighed
+    out[:, :, rows].mul_(weights).addcmul_(other, weighed)
     sums[:, :, rows] = both
 
 

@@ -16,6 +16,8 @@ from torch.nn import functional
 
 log = logging.getLogger(__name__)
 
+ROWS = 16
+"""For how many rows weights are laid out in decoding; others are computed with the same layout."""
 SCORES = 2**24
 """Scores held at once where there is no kernel that returns its log-sum-exp (64 MB in fp32)."""
 
@@ -181,3 +183,31 @@ def kernel_dtype(tensor: Tensor) -> torch.dtype:
 @cache
 def _has_amx() -> bool:
     return torch.cpu._is_amx_tile_supported()
+
+
+def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """inputs [N, in] · weightᵀ [in, out] + bias, without gradient: by oneDNN in fp32 too, where torch takes MKL."""
+    if inputs.device.type == "cpu" and inputs.dtype == torch.float32 and inputs.dtype in onednn_dtypes():
+        return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
+    return functional.linear(inputs, weight, bias)
+
+
+@cache
+def onednn_dtypes() -> frozenset[torch.dtype]:
+    """The dtypes for which the operators that torch.compile packs weights with work here, and give the same."""
+    generator, found = torch.Generator().manual_seed(0), set()
+    for dtype, error in ((torch.float32, 1e-4), (torch.bfloat16, 1e-1)):
+        inputs, weight = (torch.randn(size, 40, generator=generator).to(dtype) for size in (3, 24))
+        try:
+            layout = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), ROWS)
+            products = [
+                torch.ops.mkldnn._linear_pointwise(inputs, one, None, "none", [], "")
+                for one in (layout, weight, weight.T.contiguous().T)
+            ]
+        except (AttributeError, RuntimeError) as error:
+            log.info("weights in %s are laid out at every product: %s", dtype, str(error).partition("\n")[0])
+            continue
+        wanted = inputs.float() @ weight.float().T
+        if all((product.float() - wanted).abs().max() < error for product in products):
+            found.add(dtype)
+    return frozenset(found)

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.activations import SiLUActivation
 
 from workbench.agent.attention import TOLERANCE, attend, attend_backward, distance, shares_prefix, trial, unwrapped
+from workbench.agent.kernels import linear
 from workbench.agent.prefix import Forest, Node, Past
 
 log = logging.getLogger(__name__)
@@ -97,10 +98,10 @@ class _Product(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor | None, up: Tensor | None
     ) -> Tensor:
-        out = functional.linear(inputs, weight, bias)
+        out = linear(inputs, weight, bias)
         low = None
         if down is not None and up is not None:
-            low = functional.linear(inputs, down)
+            low = linear(inputs, down)
             out.addmm_(low, up.T)
         ctx.save_for_backward(inputs, weight, down, up, low)
         return out
@@ -109,8 +110,8 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight, down, up, low = ctx.saved_tensors
         wanted = ctx.needs_input_grad
-        below = grad @ up if up is not None else None
-        to_inputs = grad @ weight if wanted[0] else None
+        below = linear(grad, up.T) if up is not None else None
+        to_inputs = linear(grad, weight.T) if wanted[0] else None
         if to_inputs is not None and below is not None:
             to_inputs.addmm_(below, down)
         return (
@@ -158,7 +159,7 @@ class _Gate(torch.autograd.Function):
         gate, up = both.chunk(2, -1)
         out = torch.empty_like(both)
         to_gate, to_up = out.chunk(2, -1)
-        to_gate.copy_(torch.ops.aten.silu_backward(grad * up, gate))
+        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=to_gate)
         torch.mul(functional.silu(gate), grad, out=to_up)
         return out
 

@@ -6,50 +6,27 @@ They change once per update, so they are laid out once per update.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
-from functools import cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from workbench.agent.kernels import ROWS, onednn_dtypes
 from workbench.agent.llama import Projection
-
-log = logging.getLogger(__name__)
 
 Linear = Callable[[Tensor, Tensor | None], Tensor]
 """(inputs [R, in], bias) → [R, out]."""
 
-ROWS = 16
-"""For how many rows weights are laid out; others are computed with the same layout."""
-
 
 def packed(weight: Tensor) -> Linear:
     """The product with a copy of `weight` [out, in], in oneDNN's layout where this build of torch has it."""
-    if not (weight.device.type == "cpu" and weight.dtype in _layouts()):
+    if not (weight.device.type == "cpu" and weight.dtype in onednn_dtypes()):
         kept = weight.clone()
         return lambda inputs, bias: functional.linear(inputs, kept, bias)
     operators = torch.ops.mkldnn
     layout = operators._reorder_linear_weight(weight.contiguous(), ROWS)
     return lambda inputs, bias: operators._linear_pointwise(inputs, layout, bias, "none", [], "")
-
-
-@cache
-def _layouts() -> frozenset[torch.dtype]:
-    """The dtypes for which the operators that torch.compile packs weights with work here, and give the same."""
-    generator, found = torch.Generator().manual_seed(0), set()
-    for dtype, error in ((torch.float32, 1e-4), (torch.bfloat16, 1e-1)):
-        inputs, weight = (torch.randn(size, 40, generator=generator).to(dtype) for size in (3, 24))
-        try:
-            layout = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), ROWS)
-            product = torch.ops.mkldnn._linear_pointwise(inputs, layout, None, "none", [], "")
-        except (AttributeError, RuntimeError) as error:
-            log.info("weights in %s are laid out at every product: %s", dtype, str(error).partition("\n")[0])
-            continue
-        if (product.float() - inputs.float() @ weight.float().T).abs().max() < error:
-            found.add(dtype)
-    return frozenset(found)
 
 
 class Sampled:
