@@ -68,17 +68,17 @@ def attend(
     for node in nodes:
         own = slice(node.start, node.stop)
         out[:, :, own], sums[:, :, own] = kernel.forward(
-            queries[:, :, own], keys[:, :, own], values[:, :, own], True, scale, None
+            queries[:, :, own], keys[:, :, own], values[:, :, own], True, scale
         )
     for node in nodes:
         if node.end > node.stop:
             own, below = slice(node.start, node.stop), slice(node.stop, node.end)
-            part = kernel.forward(queries[:, :, below], keys[:, :, own], values[:, :, own], False, scale, None)
+            part = kernel.forward(queries[:, :, below], keys[:, :, own], values[:, :, own], False, scale)
             merge(out, sums, below, *part)
     for one in past:
         rows = slice(one.start, one.stop)
         before = [_repeated(side.to(dtype), queries) for side in (one.keys, one.values)]
-        merge(out, sums, rows, *kernel.forward(queries[:, :, rows], before[0], before[1], False, scale, None))
+        merge(out, sums, rows, *kernel.forward(queries[:, :, rows], before[0], before[1], False, scale))
     return out, sums
 
 

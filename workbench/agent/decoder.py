@@ -39,7 +39,7 @@ class Read:
 
     @property
     def bytes(self) -> int:
-        return sum(layer.nbytes for layer in self.cache)
+        return self.logits.nbytes + sum(layer.nbytes for layer in self.cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Decoder:
                 layers = [layer[index].transpose(0, 1).to(self.dtype) for layer in fresh]
                 if cache is not None:
                     layers = [torch.cat([old[:, :length], new], 1) for old, new in zip(cache, layers, strict=True)]
-                reads[prompt] = Read(tuple(layers), next(rows))
+                reads[prompt] = Read(tuple(layers), next(rows).clone())
         return [reads[prompt] for prompt, _, _ in wanted]
 
     # --- rows

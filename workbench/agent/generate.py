@@ -103,6 +103,11 @@ class HFGenerator:
         actions = iter(session.actions[row.prompt_index, row.member] for row in rows)
         return [[next(actions) for _ in range(n)] for _ in prompts]
 
+    def forget(self) -> None:
+        """Drop the prompts that were read: what follows is computed as by a generator that has just been made."""
+        if self._decoder is not None:
+            self._decoder.kept.clear()
+
     def _slots(self, model: Any, rows: Sequence[_Row], max_new_tokens: int) -> int:
         """Rows to decode side by side: as many as there are, within `max_rows` and the memory for keys and values."""
         device = self.policy.device

@@ -29,10 +29,8 @@ Whole = tuple[Tensor, Tensor]
 class Kernel(Protocol):
     """Queries are [B, H, L, D], keys and values [B, H, S, D], log-sum-exps [B, H, L] in fp32 at least."""
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """softmax(q·kᵀ·scale + mask)·v and the log-sum-exp of the scores."""
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+        """softmax(q·kᵀ·scale)·v and the log-sum-exp of the scores."""
 
     def backward(
         self, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, whole: Whole, causal: bool, scale: float
@@ -43,11 +41,9 @@ class Kernel(Protocol):
 class Flash:
     """torch's kernel for CPUs."""
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        out, lse = kernel(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
+        out, lse = kernel(query, key, value, 0.0, causal, scale=scale)
         return out, lse
 
     def backward(
@@ -61,11 +57,7 @@ class Flash:
 class Efficient:
     """torch's memory-efficient kernel for CUDA; it wants log-sum-exps padded to a multiple of 32."""
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        if mask is not None:
-            return PLAIN.forward(query, key, value, causal, scale, mask)
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
         kernel = torch.ops.aten._scaled_dot_product_efficient_attention
         out, lse, _, _ = kernel(query, key, value, None, True, 0.0, causal, scale=scale)
         return out, lse[..., : query.shape[2]]
@@ -85,11 +77,9 @@ class Efficient:
 class Plain:
     """Products and softmax in fp32 at least, some queries at a time."""
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
         outs, sums = [], []
-        for _, scores in _scores(query, key, causal, scale, mask):
+        for _, scores in _scores(query, key, causal, scale):
             total = torch.logsumexp(scores, -1)
             outs.append((scores - total.unsqueeze(-1)).exp_().to(value.dtype) @ value)
             sums.append(total)
@@ -116,9 +106,7 @@ PLAIN: Kernel = Plain()
 FAST: dict[str, Kernel] = {"cpu": Flash(), "cuda": Efficient()}
 
 
-def _scores(
-    query: Tensor, key: Tensor, causal: bool, scale: float, mask: Tensor | None = None
-) -> Iterator[tuple[slice, Tensor]]:
+def _scores(query: Tensor, key: Tensor, causal: bool, scale: float) -> Iterator[tuple[slice, Tensor]]:
     """(rows, scores in fp32 at least) of some queries at a time."""
     length, keys = query.shape[2], key.shape[2]
     wide = torch.promote_types(query.dtype, torch.float32)
@@ -126,8 +114,6 @@ def _scores(
     for start in range(0, length, step):
         rows = slice(start, min(start + step, length))
         scores = (query[:, :, rows].to(wide) @ key.to(wide).transpose(-1, -2)) * scale
-        if mask is not None:
-            scores = scores + mask
         if causal:
             ahead = torch.arange(keys, device=query.device) > torch.arange(length, device=query.device)[rows, None]
             scores = scores.masked_fill(ahead, float("-inf"))
@@ -161,10 +147,10 @@ def agrees(kernel: Kernel, device: torch.device, dtype: torch.dtype) -> bool:
     key, value = (torch.randn(1, 1, 37, 16, generator=generator).to(device, dtype).expand(1, 4, 37, 16) for _ in "kv")
     limit = 0.05 if dtype in (torch.bfloat16, torch.float16) else 1e-3
     for causal in (True, False):
-        out, lse = PLAIN.forward(query, key, value, causal, 0.25, None)
+        out, lse = PLAIN.forward(query, key, value, causal, 0.25)
         wanted = out, lse, *PLAIN.backward(grad, query, key, value, (out, lse), causal, 0.25)
         found = (
-            *kernel.forward(query, key, value, causal, 0.25, None),
+            *kernel.forward(query, key, value, causal, 0.25),
             *kernel.backward(grad, query, key, value, (out, lse), causal, 0.25),
         )
         for one, other in zip(found, wanted, strict=True):

@@ -78,7 +78,7 @@ class Projection:
 def _plain_adapter(layer: Any) -> bool:
     """Is what peft adds to this layer, if anything, B·A times a number?"""
     if not hasattr(layer, "lora_A"):
-        return True
+        return not hasattr(layer, "base_layer")
     biased = any(up.bias is not None for up in layer.lora_B.values())
     return not biased and not getattr(layer, "lora_variant", None) and len(layer.lora_A) == 1
 
@@ -204,6 +204,8 @@ class _Attend(torch.autograd.Function):
         shared = (heads.shape[1] - count) // 2
         out, sums = attend(*_views(heads, count, shared), nodes, past, scale)
         out = out.permute(2, 0, 1, 3).reshape(len(heads), -1).to(heads.dtype)
+        if past and ctx.needs_input_grad[0]:
+            raise ValueError("keys and values of a past have no gradient: they are for sampling")
         ctx.save_for_backward(heads, out, sums)
         ctx.count, ctx.shared, ctx.nodes, ctx.scale = count, shared, nodes, scale
         return out

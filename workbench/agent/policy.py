@@ -224,8 +224,8 @@ def keep_freed_memory() -> None:
     if platform.libc_ver()[0] != "glibc":
         return
     libc = ctypes.CDLL(None)
-    libc.mallopt(M_MMAP_THRESHOLD, 2**30)
-    libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    if libc.mallopt(M_MMAP_THRESHOLD, 2**30) or libc.mallopt(M_MMAP_THRESHOLD, 2**25):  # older ones: 32 MB at most
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def load_policy(config: Config) -> Policy:

@@ -53,7 +53,7 @@ def measure(work: Workload, repeats: int, tell: Tell) -> tuple[dict[str, Any], d
                 both = _timed(lambda requests=requests: _beside(executor, requests, train))  # type: ignore[misc]
                 limit = training + executing if kind == "computing" else max(training, executing)
                 for name, value in (
-                    ("training_s", training),
+                    ("training_alone_s", training),
                     (f"{kind}_alone_s", executing),
                     (f"{kind}_together_s", both),
                     (f"{kind}_ratio", both / limit),

@@ -84,10 +84,16 @@ def _equality(work: Workload) -> dict[str, Measured]:
     import torch
 
     from workbench.agent.generate import HFGenerator
+    from workbench.agent.llama import body_of
     from workbench.agent.logprobs import completion_logprobs
     from workbench.agent.policy import load_policy
 
     policy = load_policy(replace(work, dtype="float32").config())
+    if body_of(policy.model) is None:
+        raise WorkbenchError(
+            f"policy={work.policy!r} does not share prefixes on {policy.device}, so there is nothing to compare: "
+            "take a policy of Llama's shape."
+        )
     with torch.no_grad():
         for parameter in policy.trainable():
             parameter.add_(0.01 * torch.linspace(-1, 1, parameter.numel(), device=parameter.device).view_as(parameter))
@@ -124,6 +130,7 @@ def _use_plain(policy: Any) -> None:
 
 
 def _steps(work: Workload, steps: int, plain_steps: int, tell: Tell) -> tuple[dict[str, Any], dict[str, Measured]]:
+    from workbench.agent.generate import HFGenerator
     from workbench.agent.kernels import kernel_dtype, kernel_of
     from workbench.cli.bench_ours import Ours
 
@@ -135,6 +142,7 @@ def _steps(work: Workload, steps: int, plain_steps: int, tell: Tell) -> tuple[di
     for name, count in (("", steps), ("plain_", plain_steps)):
         if name:
             _use_plain(ours.policy)
+            ours.generator = HFGenerator(ours.policy)  # without the weights laid out and the prompts kept
         start, rounds = time.perf_counter(), []
         ours.step(-1)  # warm
         for number in range(count):

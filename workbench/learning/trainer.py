@@ -168,6 +168,7 @@ class Trainer:
         timer.start -= self._record_s
         self.curriculum.update(config)
         self.environment.begin(step)
+        self.generator.forget()  # a step that did not change the weights would leave more than a resumed run has
         result, groups = self._collect(config, step, timer)  # 1 choose, 2 act, 3 score, 4 and 5 let the curriculum know
         version = self.policy.version
         with timer("advantages"):  # 6 group-relative advantages
