@@ -212,6 +212,22 @@ def test_what_was_read_by_other_weights_is_forgotten(of_kind: Callable[..., Poli
     assert _reads(policy, [prompt], decoder)[1] == [30]
 
 
+def test_after_forgetting_all_is_read_as_by_a_new_generator(of_kind: Callable[..., Policy]) -> None:
+    policy = of_kind("llama")
+    prompts = [[*range(30)], [*range(20), 99, 98, 97]]
+
+    def sampled(generator: HFGenerator, prompt: list[int]) -> tuple[float, ...]:
+        (action,) = generator.generate([prompt], 1, temperature=1.0, max_new_tokens=5, seeds=[[0]])[0]
+        return action.sampler_logprobs
+
+    generator = HFGenerator(policy)
+    sampled(generator, prompts[0])
+    generator.forget()
+    assert sampled(generator, prompts[1]) == sampled(HFGenerator(policy), prompts[1])
+    assert generator._decoder is not None
+    assert [*generator._decoder.kept] == [tuple(prompts[1])]
+
+
 def test_what_is_kept_is_bounded(of_kind: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
     policy = of_kind("llama")
     size = _reads(policy, [[*range(30)]])[2][0].bytes

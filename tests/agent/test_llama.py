@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import IA3Config, get_peft_model
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
@@ -116,3 +117,13 @@ def test_a_model_that_normalises_otherwise_is_computed_by_its_own_modules(
     with caplog.at_level("INFO"):
         assert body_of(policy.model) is None
     assert "computed by its own modules" in caplog.text
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+)  # of transformers, by peft
+def test_another_adapter_than_lora_is_left_to_peft(make_policy: MakePolicy, tiny_folder: Path) -> None:
+    """Even one that does nothing so far, which no comparison could find."""
+    policy = make_policy(policy=str(tiny_folder), adapter="full")
+    adapted = get_peft_model(policy.model, IA3Config(task_type="CAUSAL_LM"))
+    assert body_of(adapted) is None

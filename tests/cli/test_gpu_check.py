@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from workbench.agent import kernels
+from workbench.agent import kernels, llama
 from workbench.agent.kernels import FAST, Flash, kernel_of
 from workbench.cli import gpu_check
 from workbench.cli.main import run_command
@@ -51,6 +51,15 @@ def test_a_wrong_result_is_an_error(capsys: pytest.CaptureFixture[str], monkeypa
     finally:
         kernel_of.cache_clear()
     assert "gradient_error is" in capsys.readouterr().err
+
+
+def test_a_policy_that_shares_nothing_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else both sides would be transformers' own path, and equal whatever the GPU does."""
+    monkeypatch.setattr(llama, "_read", lambda model: None)
+    assert run_command(["gpu-check", *SMALL]) == 1
+    assert "does not share prefixes" in capsys.readouterr().err
 
 
 @pytest.mark.slow
