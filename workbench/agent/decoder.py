@@ -83,11 +83,11 @@ def gather(reads: Sequence[Read]) -> Prompts:
         for group, length in enumerate(lengths):
             mask[group * shared : (group + 1) * shared, :, length:] = torch.finfo(first.dtype).min
 
-    def beside(sides: Sequence[Tensor]) -> Tensor:
+    def stacked(sides: Sequence[Tensor]) -> Tensor:
         return torch.cat([functional.pad(side, (0, 0, 0, longest - side.shape[1])) for side in sides])
 
     layers = zip(*(read.cache for read in reads), strict=True)
-    cache = tuple((beside([one[:shared] for one in of]), beside([one[shared:] for one in of])) for of in layers)
+    cache = tuple((stacked([one[:shared] for one in of]), stacked([one[shared:] for one in of])) for of in layers)
     return Prompts(cache, mask)
 
 
@@ -238,11 +238,9 @@ class Decoder:
         of its row.
         """
         count, shared, used = len(ids), self.shared, max(sampled) + 1
-        rows: slice | Tensor = slice(count)
-        places: int | Tensor = used - 1
         together = min(sampled) == used - 1
-        if not together:
-            rows, places = torch.arange(count, device=ids.device), torch.tensor(sampled, device=ids.device)
+        rows = slice(count) if together else torch.arange(count, device=ids.device)
+        places = used - 1 if together else torch.tensor(sampled, device=ids.device)
         self.mask[:, 0, 0][rows, places] = 0
         mask = None
         if not together:

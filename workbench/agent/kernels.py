@@ -1,6 +1,7 @@
 """Attention of some queries to some keys with its log-sum-exp, and its gradients given what came out of the whole.
 
-Which kernel computes it is found once per device and dtype, by trying it against the plain computation.
+And products with weights. Which kernel computes either is found once per device and dtype, by trying it against the
+plain computation.
 """
 
 from __future__ import annotations

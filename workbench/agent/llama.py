@@ -201,11 +201,11 @@ class _Attend(torch.autograd.Function):
     def forward(
         ctx: Any, heads: Tensor, count: int, nodes: Sequence[Node], past: Sequence[Past], scale: float
     ) -> Tensor:
+        if past and ctx.needs_input_grad[0]:
+            raise ValueError("keys and values of a past have no gradient: they are for sampling")
         shared = (heads.shape[1] - count) // 2
         out, sums = attend(*_views(heads, count, shared), nodes, past, scale)
         out = out.permute(2, 0, 1, 3).reshape(len(heads), -1).to(heads.dtype)
-        if past and ctx.needs_input_grad[0]:
-            raise ValueError("keys and values of a past have no gradient: they are for sampling")
         ctx.save_for_backward(heads, out, sums)
         ctx.count, ctx.shared, ctx.nodes, ctx.scale = count, shared, nodes, scale
         return out
