@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import platform
 import warnings
@@ -16,6 +15,7 @@ import torch
 from torch import nn
 
 from workbench.agent import attention, loading
+from workbench.agent.memory import bound_kernel_caches, keep_freed_memory
 from workbench.config import Config
 from workbench.types import WorkbenchError
 
@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 
 CHECKPOINTING = 1_000_000_000
 """From this many parameters activations are recomputed in the backward pass, to save memory (our choice)."""
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Of mallopt(3)."""
 
 FIXED_DAY = "{%- macro strftime_now(form) -%}01 Jan 2026{%- endmacro -%}"
 """What a chat template that asks for the date is told: prompts must not change from day to day within a run."""
@@ -215,25 +212,14 @@ class Policy:
         }
 
 
-def keep_freed_memory() -> None:
-    """Have the C library keep memory that tensors give back, where it is glibc.
-
-    By default it returns large blocks to the system at once, and a forward and backward pass on a CPU spends a tenth of
-    its time having the same pages cleared and mapped again.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return
-    libc = ctypes.CDLL(None)
-    if libc.mallopt(M_MMAP_THRESHOLD, 2**30) or libc.mallopt(M_MMAP_THRESHOLD, 2**25):  # older ones: 32 MB at most
-        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
-
 def load_policy(config: Config) -> Policy:
     """The policy that `config.policy` names, on `config.device` in `config.dtype`, with `config.threads` CPU threads.
 
     Raises `WorkbenchError`, one sentence, for whatever is wrong with the model (agent/loading.py).
     """
     torch.set_num_threads(config.threads)
+    keep_freed_memory()
+    bound_kernel_caches()
     source = loading.reach_hub(loading.resolve(config.policy))
     device = loading.choose_device(config.device)
     tokenizer = loading.load_tokenizer(source)
@@ -264,7 +250,6 @@ def load_policy(config: Config) -> Policy:
         policy.keep_start()
     if parameters >= CHECKPOINTING:
         policy.set_checkpointing(True)
-    keep_freed_memory()
     log.info("policy %s: %d parameters, %s, %s on %s (%s)", source.name, parameters, adapter, dtype, device, reason)
     return policy
 

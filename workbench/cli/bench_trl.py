@@ -9,7 +9,7 @@ through `transformers.generate`, rewards, advantages, all micro-batches and the 
 - end-of-text ids are emptied, so that every completion has its full length without a logits processor;
 - where only training is measured, the completions sampled first come back in no time.
 
-The C library keeps its default way with freed memory, where ours has it kept (`keep_freed_memory`).
+The C library keeps its default way with freed memory, where ours has it kept (`agent/memory.py`).
 No checkpointing, no KL, no logging, no saving, no evaluation, no workers; SDPA; the same AdamW. bf16 weights are tried
 with autocast, TRL's default, and without it, as ours run.
 """

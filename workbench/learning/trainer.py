@@ -19,6 +19,7 @@ import torch
 
 from workbench.agent.environment import Environment
 from workbench.agent.generate import HFGenerator
+from workbench.agent.memory import give_back_memory
 from workbench.agent.policy import Policy, default_learning_rate, load_policy
 from workbench.agent.rollout import Rollout, refuse_lost, rollout, tasks_by_id
 from workbench.config import Config, change
@@ -42,6 +43,9 @@ from workbench.types import Group, Kind, State, WorkbenchError
 
 REDRAWS = 3
 """Most times that strategy `dapo` draws again in a step (our choice): without an end a run could hang."""
+
+GIVE_BACK = 20
+"""Steps after which free memory is returned (our choice): it costs the next one some 5 % to have it mapped again."""
 
 _REASONS = frozenset({"dtype_reason"})
 """What the environment says in words; it decides no bits."""
@@ -196,6 +200,8 @@ class Trainer:
         tokens = sum(len(turn.action.token_ids) for group in groups for turn in group.turns)
         metrics["tokens_per_s"] = tokens / max(metrics["seconds"], 1e-9)
         self._record(config, step, groups, metrics)  # 8 one transaction, then the checkpoint
+        if step % GIVE_BACK == 0:
+            give_back_memory()
         return metrics
 
     def _collect(self, config: Config, step: int, timer: StageTimer) -> tuple[list[Rollout], list[Group]]:
