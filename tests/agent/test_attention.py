@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench.agent import attention, llama
+from workbench.agent import attention, functions, llama
 from workbench.agent.attention import shares_prefix, states
 from workbench.agent.logprobs import completion_logprobs
 from workbench.agent.policy import Policy
@@ -145,7 +145,7 @@ def test_the_cost_is_that_of_distinct_tokens(
 
     plain = attention.attend
     monkeypatch.setattr(attention, "attend", counting)
-    monkeypatch.setattr(llama, "attend", counting)
+    monkeypatch.setattr(functions, "attend", counting)
     prompt, seen = [*range(64)], []
     llama.body_of(policy.model)  # tries some tokens
     with torch.no_grad():

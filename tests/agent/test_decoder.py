@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from workbench.agent import packed
-from workbench.agent.decoder import Decoder, gather, seat
+from workbench.agent.decoder import Decoder, _scores, gather, seat
 from workbench.agent.generate import HFGenerator
 from workbench.agent.llama import Projection, body_of
 from workbench.agent.logprobs import completion_logprobs
@@ -141,6 +141,36 @@ def test_without_packed_layouts_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
         plain = packed.packed(weight)(inputs, None)
     assert torch.allclose(found, plain, atol=1e-5)
     assert torch.allclose(plain, inputs @ weight.T, atol=1e-5)
+
+
+def test_without_a_layout_an_adapter_stays_beside_its_weights(
+    of_kind: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "onednn_dtypes", lambda: frozenset())
+    policy = of_kind("llama", adapter="lora")
+    body = body_of(policy.model)
+    assert body is not None
+    with torch.no_grad():
+        projection = body.layers[0].qkv
+        sampled = Sampled(projection)
+        inputs = torch.randn(3, projection.bases[0].in_features, generator=torch.Generator().manual_seed(0))
+        found, wanted = sampled(inputs), projection(inputs)
+        assert torch.allclose(found, wanted, atol=1e-5)
+        projection.bases[0].weight.mul_(2)
+        assert not torch.allclose(sampled(inputs), found), "no copy of what is frozen"
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_scores_are_not_rounded(masked: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = (4 * torch.randn(2, size, 32, generator=generator).to(torch.bfloat16) for size in (3, 50))
+    mask = torch.zeros(2, 1, 50, dtype=torch.bfloat16)
+    mask[:, :, 40:] = torch.finfo(torch.bfloat16).min
+    wanted = queries.double() @ keys.double().transpose(1, 2)
+    found = _scores(queries, keys, mask if masked else None)
+    seen = slice(40 if masked else 50)
+    assert (found - wanted)[..., seen].abs().max() < 1e-4 * wanted.abs().max()
+    assert not masked or bool((found[..., 40:] < -1e30).all())
 
 
 @pytest.mark.parametrize("rows", [[[2, 0], [1], [3, 5, 4]], [[0, 1], [2, 3]], [[1], [0]], [[0]]])

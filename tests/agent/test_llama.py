@@ -12,8 +12,9 @@ from peft import IA3Config, get_peft_model
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from workbench.agent import llama
-from workbench.agent.llama import Projection, body_of, norm, signed
+from workbench.agent import functions, llama
+from workbench.agent.functions import norm, signed
+from workbench.agent.llama import Layer, Projection, body_of
 from workbench.agent.policy import Policy
 from workbench.agent.prefix import pack
 
@@ -28,16 +29,16 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 def test_a_product_and_its_adapter() -> None:
     """Inputs, weight, bias, and both halves of an adapter; also without an adapter, without a bias."""
     inputs, weight, bias, down, up = numbers(5, 4), numbers(3, 4), numbers(3), numbers(2, 4), numbers(3, 2)
-    assert torch.autograd.gradcheck(llama._Product.apply, (inputs, weight, bias, down, up))
-    assert torch.autograd.gradcheck(llama._Product.apply, (inputs, weight, None, None, None))
+    assert torch.autograd.gradcheck(functions.Product.apply, (inputs, weight, bias, down, up))
+    assert torch.autograd.gradcheck(functions.Product.apply, (inputs, weight, None, None, None))
     wanted = nn.functional.linear(inputs, weight + up @ down, bias)
-    assert torch.allclose(llama._Product.apply(inputs, weight, bias, down, up), wanted)
+    assert torch.allclose(functions.Product.apply(inputs, weight, bias, down, up), wanted)
 
 
 @pytest.mark.parametrize("shape", [(5, 6), (4, 3, 6)], ids=str)
 def test_rms_norm(shape: tuple[int, ...]) -> None:
     inputs, weight = numbers(*shape), numbers(6, seed=1)
-    assert torch.autograd.gradcheck(lambda x, w: llama._Norm.apply(x, w, 1e-3), (inputs, weight))
+    assert torch.autograd.gradcheck(lambda x, w: functions.Norm.apply(x, w, 1e-3), (inputs, weight))
     module = LlamaRMSNorm(6, eps=1e-3)
     with torch.no_grad():
         module.weight.copy_(weight)
@@ -49,27 +50,27 @@ def test_rms_norm(shape: tuple[int, ...]) -> None:
 
 def test_gates() -> None:
     both = numbers(4, 10)
-    assert torch.autograd.gradcheck(llama._Gate.apply, (both,))
+    assert torch.autograd.gradcheck(functions.Gate.apply, (both,))
     gate, up = both.chunk(2, -1)
-    assert torch.allclose(llama._Gate.apply(both), nn.functional.silu(gate) * up)
+    assert torch.allclose(functions.Gate.apply(both), nn.functional.silu(gate) * up)
 
 
 def test_heads_are_turned_as_transformers_turns_them() -> None:
     heads, angles = numbers(5, 4, 8), numbers(5, 1, 4, seed=1).detach()
     angles = torch.cat([angles, angles], -1)
     cos, sin = angles.cos(), angles.sin()
-    found = llama._Rotate.apply(heads, cos, signed(sin), 3)
+    found = functions.Rotate.apply(heads, cos, signed(sin), 3)
     turned, _ = apply_rotary_pos_emb(
         heads[None].transpose(1, 2), heads[None].transpose(1, 2), cos[None, :, 0], sin[None, :, 0]
     )
     assert torch.allclose(found, torch.cat([turned[0, :3].transpose(0, 1), heads[:, 3:]], 1))
-    assert torch.autograd.gradcheck(lambda x: llama._Rotate.apply(x, cos, signed(sin), 3), (heads,))
+    assert torch.autograd.gradcheck(lambda x: functions.Rotate.apply(x, cos, signed(sin), 3), (heads,))
 
 
 def test_attention_over_a_forest() -> None:
     forest = pack([[*range(6), 1, 2], [*range(6), 3], [*range(3), 9]], min_shared=2)
     heads = numbers(len(forest.ids), 4 + 2 * 2, 8)
-    assert torch.autograd.gradcheck(lambda x: llama._Attend.apply(x, 4, forest.nodes, (), 0.35), (heads,), atol=1e-6)
+    assert torch.autograd.gradcheck(lambda x: functions.Attend.apply(x, 4, forest.nodes, (), 0.35), (heads,), atol=1e-6)
 
 
 @pytest.mark.parametrize("adapter", ["lora", "full"])
@@ -82,12 +83,84 @@ def test_reading_a_model_changes_none_of_its_numbers(make_policy: MakePolicy, ad
     } == dict.fromkeys(before, True)
 
 
-def test_frozen_weights_are_joined_without_a_copy(make_policy: MakePolicy) -> None:
-    policy = make_policy(adapter="lora")
+@pytest.mark.parametrize("adapter", ["lora", "full"])
+def test_weights_are_joined_without_a_copy(make_policy: MakePolicy, adapter: str) -> None:
+    policy = make_policy(adapter=adapter)
     body = body_of(policy.model)
     assert body is not None
     joined = body.layers[0].qkv
-    assert all(base.weight.untyped_storage().data_ptr() == joined.weight().data_ptr() for base in joined.bases)
+    weight = joined.weight()
+    assert weight.requires_grad == (adapter == "full")
+    assert all(base.weight.untyped_storage().data_ptr() == weight.data_ptr() for base in joined.bases)
+
+
+def test_weights_that_went_elsewhere_are_followed() -> None:
+    """Moved, converted or trained after they were joined."""
+    layers = nn.ModuleList(nn.Linear(4, size, bias=False).requires_grad_(False) for size in (3, 2))
+    projection, inputs = Projection([*layers]), torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    for change in (lambda: layers[1].weight.data.mul_(2), lambda: setattr(layers[0].weight, "data", torch.ones(3, 4))):
+        change()
+        assert torch.allclose(projection(inputs), torch.cat([layer(inputs) for layer in layers], 1), atol=1e-6)
+    layers.double()
+    with torch.inference_mode():  # sampling comes first
+        projection(inputs.double())
+    layers[1].requires_grad_(True)
+    projection(inputs.double()).sum().backward()
+    found = layers[1].weight.grad
+    layers[1].weight.grad = None
+    layers[1](inputs.double()).sum().backward()
+    assert torch.allclose(found, layers[1].weight.grad)
+    assert layers[0].weight.grad is None
+
+
+def test_a_merged_adapter_is_not_added_again(make_policy: MakePolicy) -> None:
+    policy = make_policy(adapter="lora")
+    with torch.no_grad():
+        for parameter in policy.trainable():
+            parameter.add_(0.05)
+    body = body_of(policy.model)
+    assert body is not None
+    forest = pack([[*range(20)]])
+    with torch.no_grad():
+        before = body.states(forest)
+        policy.model.merge_adapter()
+        merged = body.states(forest)
+        policy.model.unmerge_adapter()
+    assert (before - merged).abs().max() < 1e-3 * before.abs().max()
+
+
+def test_in_bf16_a_norm_rounds_the_same_with_and_without_gradient() -> None:
+    module = LlamaRMSNorm(64, eps=1e-5).to(torch.bfloat16)
+    inputs = numbers(300, 64).detach().to(torch.bfloat16)
+    with torch.no_grad():
+        module.weight.copy_(torch.linspace(0.3, 2, 64))
+        sampled = norm(module, inputs)
+    for other in (norm(module, inputs), module(inputs)):
+        assert (sampled != other).float().mean() < 1e-3, "but where fp32 rounds to either side"
+
+
+def test_with_checkpointing_layers_are_computed_again(make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_policy(adapter="full")
+    body, forest = body_of(policy.model), pack([[*range(12)], [*range(8), 50, 51]])
+    assert body is not None
+    calls, real = [0], Layer.__call__
+
+    def counting(self: Layer, *arguments: Any) -> Any:
+        calls[0] += 1
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Layer, "__call__", counting)
+    gradients = []
+    for again in (False, True):
+        calls[0] = 0
+        policy.model.train(again)
+        (policy.model.activation_checkpointing_enable if again else policy.model.activation_checkpointing_disable)()
+        policy.model.zero_grad()
+        body.states(forest).square().sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in policy.trainable() if parameter.grad is not None])
+        assert calls[0] == len(body.layers) * (1 + again)
+    for one, other in zip(*gradients, strict=True):
+        assert torch.equal(one, other)
 
 
 def _biased(layer: Any) -> None:
@@ -117,6 +190,23 @@ def test_a_model_that_normalises_otherwise_is_computed_by_its_own_modules(
     with caplog.at_level("INFO"):
         assert body_of(policy.model) is None
     assert "computed by its own modules" in caplog.text
+
+
+def test_in_bf16_a_small_factor_is_not_taken_for_rounding(
+    make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    settings = {"embedding_multiplier": 1.0, "attention_multiplier": 0.25}
+    plain = build_model(tmp_path / "plain", kind="granite", **settings)
+    scaled = build_model(tmp_path / "scaled", kind="granite", logits_scaling=1.05, **settings)
+    assert body_of(make_policy(policy=str(plain), dtype="bfloat16").model) is not None
+    assert body_of(make_policy(policy=str(scaled), dtype="bfloat16").model) is None
+
+
+def test_a_layer_with_more_weights_is_computed_by_its_own_modules(make_policy: MakePolicy) -> None:
+    """Zeros that nothing reads yet: trying does not find them."""
+    policy = make_policy()
+    policy.model.model.layers[0].mlp.more = nn.Linear(2, 2)
+    assert llama._read(policy.model) is None
 
 
 @pytest.mark.filterwarnings(

@@ -81,7 +81,6 @@ def test_the_peer_is_taken_at_its_fastest_and_its_peak_where_tokens_are_equal() 
     assert found.peak([{"generation_mb": 350.0}]) == 350
 
 
-@pytest.mark.slow
 def test_the_memory_of_a_larger_micro_batch_is_foreseen() -> None:
     tried = {2: {"training_mb": 5_000.0}, 4: {"training_mb": 8_000.0}}
     assert expected_mb(tried, 8) == 14_000.0
@@ -114,6 +113,22 @@ def test_the_plot_shows_both_sides() -> None:
     assert svg.count("<polyline") == 3, "two lines a panel, one of them a single point"
     assert "prompts of 512 tokens" in svg
     assert "TRL: 36 at 4" in svg
+
+
+def test_training_beside_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    values = medians(bench(capsys, "together", *SIZES)[0])
+    for kind in ("computing", "waiting"):
+        alone = values[f"{kind}_alone_s"], values["training_alone_s"]
+        assert values[f"{kind}_together_s"] > 0.9 * max(alone)
+        limit = sum(alone) if kind == "computing" else max(alone)
+        assert values[f"{kind}_ratio"] == pytest.approx(values[f"{kind}_together_s"] / limit, rel=0.3)
+    assert values["waiting_alone_s"] > 2.4, "16 programs that wait 0.4 s, two at a time"
+
+
+@pytest.mark.slow
+def test_all_suites_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    found, _ = bench(capsys, "all", *SIZES)
+    assert {"generation_s", "training_s", "step_s", "computing_ratio", "warm_ms"} <= set(medians(found))
 
 
 @pytest.mark.parametrize(

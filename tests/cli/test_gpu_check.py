@@ -63,6 +63,7 @@ def test_a_policy_that_shares_nothing_is_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_without_a_pretrained_model_one_of_its_shape_is_built(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,6 +31,8 @@ NAME = "shared_prefix"
 
 BEYOND = ("softcap", "sliding_window", "s_aux", "position_bias")
 """What families ask of their attention that this one does not do."""
+JUMP = 400
+"""Between positions of the probe: turns by an angle that is off show over a distance."""
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2, torch.float64: 1e-6}
 """Of the probe that decides whether a model can share prefixes."""
 
@@ -154,13 +157,18 @@ AttentionInterface.register(NAME, shared_prefix_attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def states(backbone: nn.Module, forest: Forest) -> Tensor:
-    """Last hidden states [N, d] of a forest's tokens, by a backbone for which `install` said yes."""
-    device = next(backbone.parameters()).device
+def through(module: nn.Module, forest: Forest) -> Any:
+    """What a model, or its backbone, for which `install` said yes makes of a forest's tokens: one row of them."""
+    device = next(module.parameters()).device
     inputs = {"input_ids": forest.ids.to(device)[None], "position_ids": forest.positions.to(device)[None]}
     # A mask of four dimensions is taken as it is: none is built, which would have [N, N].
     mask = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=device)
-    return backbone(**inputs, attention_mask=mask, forest=forest, use_cache=False).last_hidden_state[0]
+    return module(**inputs, attention_mask=mask, forest=forest, use_cache=False)
+
+
+def states(backbone: nn.Module, forest: Forest) -> Tensor:
+    """Last hidden states [N, d] of a forest's tokens."""
+    return through(backbone, forest).last_hidden_state[0]
 
 
 def _full_attention(model: Any) -> bool:
@@ -185,13 +193,12 @@ def install(model: Any) -> bool:
     if before not in ("sdpa", "eager") or not _full_attention(model) or model.base_model is model:
         log.info("%s computes each prompt for every completion: its attention is not plain", type(model).__name__)
         return False
-    forest, ids = trial(model)
+    test = trial(model)
     with torch.no_grad():
-        plain = model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).last_hidden_state
+        plain = model.base_model(**test.inputs, use_cache=False).last_hidden_state
         model.set_attn_implementation(NAME)
         try:
-            found = states(model.base_model, forest)
-            error = max(distance(found[place], one) for place, one in zip(forest.places, plain, strict=True))
+            error = test.error(states(model.base_model, test.forest), plain)
         except (TypeError, ValueError, RuntimeError, IndexError) as reason:
             log.debug("%s: %s", type(model).__name__, reason)
             error = float("inf")
@@ -202,13 +209,38 @@ def install(model: Any) -> bool:
     return False
 
 
-def trial(model: Any) -> tuple[Forest, Tensor]:
-    """Two sequences that part after six tokens, as a forest and as ids [2, 12]; tokens from all over the vocabulary,
-    for many models are chaotic on the special ones that it begins with."""
-    size = int(model.config.get_text_config().vocab_size)
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Two sequences, as a forest and one after the other."""
+
+    forest: Forest
+    inputs: dict[str, Tensor]
+    """For a model: ids, mask and positions, [2, 12]."""
+
+    def error(self, packed: Tensor, plain: Tensor) -> float:
+        """How far values [N, …] of the forest's tokens are from those of the sequences, [2, 12, …]."""
+        return max(distance(packed[place], one) for place, one in zip(self.forest.places, plain, strict=True))
+
+
+def trial(model: Any) -> Trial:
+    """Two sequences that part after six tokens, in the middle of which positions jump by some hundreds.
+
+    Tokens are from all over the vocabulary, for many models are chaotic on the special ones that it begins with.
+    """
+    config = model.config.get_text_config()
+    size = int(config.vocab_size)
     sequences = [[(1009 * place + 7 * size // 16) % size for place in range(first, first + 12)] for first in (0, 3)]
     sequences[1][:6] = sequences[0][:6]
-    return pack(sequences, min_shared=4), torch.tensor(sequences, device=model.device)
+    jump = min(JUMP, int(getattr(config, "max_position_embeddings", None) or JUMP) - 12)
+    forest = pack(sequences, min_shared=4)
+    forest = replace(forest, positions=_jumped(forest.positions, jump))
+    ids = torch.tensor(sequences, device=model.device)
+    positions = _jumped(torch.arange(12, device=model.device), jump).expand(2, -1)
+    return Trial(forest, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "position_ids": positions})
+
+
+def _jumped(positions: Tensor, jump: int) -> Tensor:
+    return torch.where(positions < 3, positions, positions + max(0, jump))
 
 
 def distance(one: Tensor, other: Tensor) -> float:

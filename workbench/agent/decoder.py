@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workbench.agent.kernels import kernel_dtype
-from workbench.agent.llama import Body, Layer, norm, turn
+from workbench.agent.functions import norm, turn
+from workbench.agent.kernels import kernel_dtype, widens
+from workbench.agent.llama import Body, Layer
 from workbench.agent.packed import Sampled, fingerprint, packed
 from workbench.agent.prefix import MIN_SHARED, Past, Tokens, beside, common, pack
 
@@ -148,7 +149,7 @@ class Decoder:
             self._weights = weights
             self.kept.clear()
             self._take_over()
-        weight = body.head.weight
+        weight, self.cache = body.head.weight, []  # the old ones go before the new ones come
         shape = (2, slots, self.shared, sampled, self.width)
         self.cache = [weight.new_zeros(shape, dtype=self.dtype) for _ in body.layers]
         self.mask = weight.new_full((slots, 1, 1, sampled), torch.finfo(self.dtype).min, dtype=self.dtype)
@@ -274,15 +275,21 @@ def _see(
     far = _scores(seats.spread(queries), prompt[0], ends)
     near = _scores(queries.flatten(0, 1), own[0], mask)
     scores = torch.cat([far, seats.spread(near.unflatten(0, queries.shape[:2]))], -1)
-    shares = torch.softmax(scores, -1, torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+    shares = torch.softmax(scores, -1).to(queries.dtype)
     seen = seats.collect(torch.bmm(shares[..., :length], prompt[1]), heads).flatten(0, 1)
     return torch.baddbmm(seen, seats.collect(shares[..., length:], heads).flatten(0, 1), own[1])
 
 
 def _scores(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-    """Products of queries [B, n, D] and keys [B, S, D]: [B, n, S]."""
-    keys = keys.transpose(1, 2)
-    return torch.bmm(queries, keys) if mask is None else torch.baddbmm(mask, queries, keys)
+    """Products of queries [B, n, D] and keys [B, S, D]: [B, n, S], in fp32 at least."""
+    keys, wide = keys.transpose(1, 2), torch.promote_types(queries.dtype, torch.float32)
+    if queries.dtype == wide:
+        return torch.bmm(queries, keys) if mask is None else torch.baddbmm(mask, queries, keys)
+    if widens(queries.device.type, queries.dtype):
+        scores = torch.bmm(queries, keys, out_dtype=wide)
+    else:
+        scores = torch.bmm(queries.to(wide), keys.to(wide))
+    return scores if mask is None else scores.add_(mask)
 
 
 def bytes_per_token(model: Any) -> int:

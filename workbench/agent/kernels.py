@@ -168,6 +168,16 @@ def kernel_dtype(tensor: Tensor) -> torch.dtype:
 
 
 @cache
+def widens(device: str, dtype: torch.dtype) -> bool:
+    """Whether a batched product of this dtype gives what it adds up, in fp32, before it is rounded."""
+    one = torch.tensor([1.0, 2**-12], device=device, dtype=dtype).view(1, 1, 2)
+    try:
+        return bool(torch.bmm(one, torch.ones_like(one).transpose(1, 2), out_dtype=torch.float32) == 1 + 2**-12)
+    except (RuntimeError, TypeError):
+        return False
+
+
+@cache
 def _has_amx() -> bool:
     return torch.cpu._is_amx_tile_supported()
 

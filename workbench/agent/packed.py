@@ -19,11 +19,14 @@ Linear = Callable[[Tensor, Tensor | None], Tensor]
 """(inputs [R, in], bias) → [R, out]."""
 
 
+def _has_layout(weight: Tensor) -> bool:
+    return weight.device.type == "cpu" and weight.dtype in onednn_dtypes()
+
+
 def packed(weight: Tensor) -> Linear:
-    """The product with a copy of `weight` [out, in], in oneDNN's layout where this build of torch has it."""
-    if not (weight.device.type == "cpu" and weight.dtype in onednn_dtypes()):
-        kept = weight.clone()
-        return lambda inputs, bias: functional.linear(inputs, kept, bias)
+    """The product with a copy of `weight` [out, in] in oneDNN's layout; with itself where there is none."""
+    if not _has_layout(weight):
+        return lambda inputs, bias: functional.linear(inputs, weight, bias)
     operators = torch.ops.mkldnn
     layout = operators._reorder_linear_weight(weight.contiguous(), ROWS)
     return lambda inputs, bias: operators._linear_pointwise(inputs, layout, bias, "none", [], "")
@@ -32,41 +35,42 @@ def packed(weight: Tensor) -> Linear:
 class Sampled:
     """A projection as it is now: `refresh` takes over new weights.
 
-    In fp32 the adapter is added to the weights, exactly to rounding. In bf16 that would keep only what of it is above
-    1/256 of a weight, so its A is a small product of its own, and its B is appended to the columns of the weight.
+    Weights that are laid out anew are a copy, and the adapter goes into it. In fp32 it is added, exactly to rounding.
+    In bf16 that would keep only what of it is above 1/256 of a weight, so its A is a small product of its own, and its
+    B is appended to the columns of the weight. Weights without a layout are not copied: A and B are beside them.
     """
 
     def __init__(self, projection: Projection) -> None:
         self.projection = projection
-        self._base: Linear | None = None
         self._down: Linear | None = None
+        self._up: Tensor | None = None
         self.refresh()
 
     def refresh(self) -> None:
         projection = self.projection
-        weight, self.bias, self._down = projection.weight(), projection.bias(), None
-        adapter = projection.adapter()
-        if adapter is None:
-            if self._base is None or not projection.frozen:
-                self._base = packed(weight)
-            self._linear = self._base
-            return
-        self._base, (down, up) = None, adapter
-        if weight.dtype == torch.float32:
-            weight = torch.addmm(weight, up, down)
-        else:
-            weight, self._down = torch.cat([weight, up], 1), packed(down)
+        weight, self.bias, self._down, self._up = projection.weight(), projection.bias(), None, None
+        if adapter := projection.adapter():
+            down, up = adapter
+            if not _has_layout(weight):
+                self._down, self._up = packed(down), up
+            elif weight.dtype == torch.float32:
+                weight = torch.addmm(weight, up, down)
+            else:
+                weight, self._down = torch.cat([weight, up], 1), packed(down)
         self._linear = packed(weight)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        if self._down is not None:
-            inputs = torch.cat([inputs, self._down(inputs, None)], -1)
-        return self._linear(inputs, self.bias)
+        if self._down is None:
+            return self._linear(inputs, self.bias)
+        low = self._down(inputs, None)
+        if self._up is None:
+            return self._linear(torch.cat([inputs, low], -1), self.bias)
+        return torch.addmm(self._linear(inputs, self.bias), low, self._up.T)
 
 
 def fingerprint(parameters: Iterable[nn.Parameter], adapted: bool) -> tuple[object, ...]:
-    """Changes when weights do, however they were changed: in place, by exchanging their data, or through `.data`."""
+    """Changes when weights do: in place, by others in their place, and those that are trained also through `.data`."""
     weights = list(parameters)
     trained = [weight.detach() for weight in weights if weight.requires_grad]
-    norms = torch.stack(torch._foreach_norm(trained)).tolist() if trained else []
+    norms = torch.stack(torch._foreach_norm(trained, dtype=torch.float32)).tolist() if trained else []
     return adapted, *norms, *((weight.data_ptr(), weight._version) for weight in weights)
