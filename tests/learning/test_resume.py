@@ -269,7 +269,7 @@ def test_ten_steps_are_five_a_kill_and_five_more(
     left = Run(other)
     latest = left.latest_checkpoint()
     assert left.last_step() == 5
-    assert (latest is not None and latest[0] == 5) == (not settings)
+    assert (latest is not None and latest[0] == 5) == ("adapter" not in settings)
     resumed = finish(command("resume", str(other)))
     assert resumed.returncode == 0, resumed.stderr
     assert left.metrics()["learning_rate_base"].tolist() == [0.003] * 4 + [0.02] * 6

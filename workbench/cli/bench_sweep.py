@@ -20,7 +20,7 @@ from workbench.config import ROOT
 
 GROUP_SIZES = (2, 4, 8, 16, 32)
 PROMPTS = (128, 512, 2048)
-PEER_STEP_S = 600.0
+PEER_STEP_S = 300.0
 """A step of the peer that is expected to take longer is left out."""
 TABLE = ROOT / "data" / "results" / "bench_step.csv"
 PLOT = ROOT / "docs" / "images" / "bench-step.svg"
