@@ -149,7 +149,8 @@ class Decoder:
             self._weights = weights
             self.kept.clear()
             self._take_over()
-        weight, self.cache = body.head.weight, []  # the old ones go before the new ones come
+        weight = body.head.weight
+        self.cache = []  # the old ones go before the new ones come
         shape = (2, slots, self.shared, sampled, self.width)
         self.cache = [weight.new_zeros(shape, dtype=self.dtype) for _ in body.layers]
         self.mask = weight.new_full((slots, 1, 1, sampled), torch.finfo(self.dtype).min, dtype=self.dtype)

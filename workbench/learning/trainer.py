@@ -45,7 +45,7 @@ REDRAWS = 3
 """Most times that strategy `dapo` draws again in a step (our choice): without an end a run could hang."""
 
 GIVE_BACK = 20
-"""Steps after which free memory is returned (our choice): it costs the next one some 5 % to have it mapped again."""
+"""Steps after which free memory is returned (our choice): the next one has to have it mapped again."""
 
 _REASONS = frozenset({"dtype_reason"})
 """What the environment says in words; it decides no bits."""
