@@ -113,7 +113,7 @@ def test_trees_of_stages_equal_the_plain_forward(
 def test_other_families_take_the_plain_path_and_say_so(
     of_kind: Callable[..., Policy], kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level("INFO"):
+    with caplog.at_level("WARNING"):
         policy = of_kind(kind, OTHERS[kind])
     shares = shares_prefix(policy.model)
     assert shares != ("computes each prompt for every completion" in caplog.text)

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig
 from torch import nn
 
-from workbench.agent import packed
+from workbench.agent import layout
 from workbench.agent.decoder import Decoder, _scores, gather, seat
 from workbench.agent.generate import HFGenerator
+from workbench.agent.layout import Sampled, laid_out
 from workbench.agent.llama import Projection, body_of
 from workbench.agent.logprobs import completion_logprobs
-from workbench.agent.packed import Sampled
 from workbench.agent.policy import Policy
 
 MakePolicy = Callable[..., Policy]
@@ -133,12 +134,12 @@ def test_a_projection_follows_its_weights(trained: bool, bias: bool) -> None:
                 assert torch.allclose(one(inputs), torch.cat([layer(inputs) for layer in layers], 1), atol=1e-6)
 
 
-def test_without_packed_layouts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_layouts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     weight, inputs = torch.randn(6, 5), torch.randn(3, 5)
     with torch.no_grad():
-        found = packed.packed(weight)(inputs, None)
-        monkeypatch.setattr(packed, "onednn_dtypes", lambda: frozenset())
-        plain = packed.packed(weight)(inputs, None)
+        found = laid_out(weight)(inputs, None)
+        monkeypatch.setattr(layout, "onednn_dtypes", lambda: frozenset())
+        plain = laid_out(weight)(inputs, None)
     assert torch.allclose(found, plain, atol=1e-5)
     assert torch.allclose(plain, inputs @ weight.T, atol=1e-5)
 
@@ -146,7 +147,7 @@ def test_without_packed_layouts_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_a_layout_an_adapter_stays_beside_its_weights(
     of_kind: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "onednn_dtypes", lambda: frozenset())
+    monkeypatch.setattr(layout, "onednn_dtypes", lambda: frozenset())
     policy = of_kind("llama", adapter="lora")
     body = body_of(policy.model)
     assert body is not None
@@ -166,8 +167,8 @@ def test_scores_are_not_rounded(masked: bool) -> None:
     queries, keys = (4 * torch.randn(2, size, 32, generator=generator).to(torch.bfloat16) for size in (3, 50))
     mask = torch.zeros(2, 1, 50, dtype=torch.bfloat16)
     mask[:, :, 40:] = torch.finfo(torch.bfloat16).min
-    wanted = queries.double() @ keys.double().transpose(1, 2)
-    found = _scores(queries, keys, mask if masked else None)
+    wanted = queries.double() @ keys.double().transpose(1, 2) * 0.3
+    found = _scores(queries, keys, mask if masked else None, 0.3)
     seen = slice(40 if masked else 50)
     assert (found - wanted)[..., seen].abs().max() < 1e-4 * wanted.abs().max()
     assert not masked or bool((found[..., 40:] < -1e30).all())
@@ -301,3 +302,53 @@ def test_others_are_left_to_transformers_and_it_is_said(
         policy = make_policy(policy=str(build_model(tmp_path / kind, kind=kind, **shape[kind])))
         assert body_of(policy.model) is None
     assert "computed by its own modules" in caplog.text or "computes each prompt for every completion" in caplog.text
+
+
+def _scale(policy: Policy) -> None:
+    for module in policy.model.modules():
+        if hasattr(module, "lora_A"):
+            module.scaling["default"] *= 3
+
+
+def _double_head(policy: Policy) -> None:
+    with torch.no_grad():
+        policy.model.get_output_embeddings().weight.mul_(2)
+
+
+def _second_adapter(policy: Policy) -> None:
+    policy.model.add_adapter("second", LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    policy.model.base_model.set_adapter(["default", "second"])
+
+
+def _activation(policy: Policy) -> None:
+    for layer in policy.model.get_base_model().model.layers:
+        layer.mlp.act_fn = nn.Tanh()
+
+
+@pytest.mark.parametrize("change", [_scale, _double_head, _second_adapter, _activation])
+def test_what_was_read_follows_the_model(of_kind: Callable[..., Policy], change: Callable[[Policy], None]) -> None:
+    """An adapter's scaling, a frozen head, another adapter, another activation: recorded as the modules compute it."""
+    policy = of_kind("llama", adapter="lora")
+    with torch.no_grad():
+        for parameter in policy.trainable():
+            parameter.add_(0.05)
+    generator, call = HFGenerator(policy), {"temperature": 1.0, "max_new_tokens": 9, "seeds": [[1, 2]] * 3}
+    before = generator.generate(PROMPTS, 2, **call)  # type: ignore[arg-type]
+    change(policy)
+    after = generator.generate(PROMPTS, 2, **call)  # type: ignore[arg-type]
+    assert after != before
+    with torch.no_grad():
+        for prompt, group in zip(PROMPTS, after, strict=True):
+            for action in group:
+                whole = torch.tensor([[*prompt, *action.token_ids]])
+                logits = policy.model(input_ids=whole, use_cache=False).logits[0, len(prompt) - 1 : -1]
+                wanted = logits.log_softmax(-1).gather(1, whole[0, len(prompt) :, None])[:, 0]
+                assert (wanted - torch.tensor(action.sampler_logprobs)).abs().max() < 1e-4
+
+
+def test_training_finds_the_room_of_sampling_free(of_kind: Callable[..., Policy]) -> None:
+    policy = of_kind("llama")
+    generator = HFGenerator(policy)
+    generator.generate(PROMPTS, 2, temperature=1.0, max_new_tokens=9, seeds=[[1, 2]] * 3)
+    assert generator._decoder is not None
+    assert generator._decoder.cache == []

@@ -172,9 +172,10 @@ def test_memory_bounds_the_slots(tiny_policy: Policy, monkeypatch: pytest.Monkey
     sizes = []
     original = Decoder.begin
     monkeypatch.setattr(Decoder, "begin", lambda self, *a: sizes.append(a) or original(self, *a))
-    monkeypatch.setattr(sampling, "CACHE_BYTES", 3 * (30 + 12) * 256)
+    # of the longest prompt twice, and four rows: the next one has another prompt
+    monkeypatch.setattr(sampling, "CACHE_BYTES", (2 * 30 + 4 * 12 + 2 * 30 + 11) * 256)
     assert ids(sample(tiny_policy)) == expected
-    assert sizes == [(3, 12, 42)]
+    assert sizes == [(4, 12, 42)]
 
 
 # --- drawing
@@ -349,14 +350,21 @@ def test_checkpointing_changes_no_text_and_no_flag(make_policy: MakePolicy, monk
     assert inner.config.use_cache == use_cache
 
 
-def test_what_depends_on_the_mode_is_off_while_sampling(tiny_policy: Policy) -> None:
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_what_depends_on_the_mode_is_off_while_sampling(of_kind: Callable[..., Policy], kind: str) -> None:
     """Also what somebody has added to the model since it was loaded."""
-    expected = sample(tiny_policy)
-    for layer in tiny_policy.model.model.layers:
-        layer.mlp.act_fn = torch.nn.Sequential(layer.mlp.act_fn, torch.nn.Dropout(0.5))
-    tiny_policy.model.train()
-    assert sample(tiny_policy) == expected
-    assert all(module.training for module in tiny_policy.model.modules())
+    expected = sample(of_kind(kind))
+    policy, modes = of_kind(kind), []
+    dropout = torch.nn.Dropout(0.5)
+    dropout.register_forward_hook(lambda module, *_: modes.append(module.training))
+    layers, name = (policy.model.model.layers, "act_fn") if kind == "llama" else (policy.model.transformer.h, "act")
+    for layer in layers:
+        setattr(layer.mlp, name, torch.nn.Sequential(getattr(layer.mlp, name), dropout))
+    policy.model.train()
+    assert ids(sample(policy)) == ids(expected)
+    assert modes
+    assert not any(modes)
+    assert all(module.training for module in policy.model.modules())
 
 
 def test_training_after_sampling(tiny_policy: Policy) -> None:

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from peft import IA3Config, get_peft_model
+from peft import IA3Config, LoraConfig, get_peft_model
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from workbench.agent import functions, llama
+from workbench.agent import functions, llama, loading
+from workbench.agent.attention import unwrapped
 from workbench.agent.functions import norm, signed
 from workbench.agent.llama import Layer, Projection, body_of
+from workbench.agent.logprobs import completion_logprobs
 from workbench.agent.policy import Policy
 from workbench.agent.prefix import pack
 
@@ -163,6 +165,65 @@ def test_with_checkpointing_layers_are_computed_again(make_policy: MakePolicy, m
         assert torch.equal(one, other)
 
 
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_an_adapter_that_is_put_on_or_taken_off_is_seen(make_policy: MakePolicy) -> None:
+    policy = make_policy(adapter="full")
+    rows = [([*range(20)], [7, 8, 9]), ([*range(20)], [30, 31])]
+    with torch.no_grad():
+        bare = completion_logprobs(policy.model, rows, 1.0)[0]
+        adapted = get_peft_model(policy.model, LoraConfig(target_modules="all-linear", init_lora_weights=False)).eval()
+        loading.disable_dropout(adapted)
+        assert (completion_logprobs(adapted, rows, 1.0)[0] - bare).abs().max() > 0.01
+        body = body_of(adapted)
+        assert body is not None
+        assert torch.equal(completion_logprobs(adapted.unload(), rows, 1.0)[0], bare)
+
+
+def test_scaling_that_begins_at_far_positions_is_found(
+    make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Ministral multiplies queries by a number that is 1 up to some position."""
+    rope = {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 4.0,
+        "original_max_position_embeddings": 64,
+        "llama_4_scaling_beta": 0.5,
+    }
+    folder = build_model(tmp_path / "m", kind="ministral3", sliding_window=None, head_dim=8, rope_parameters=rope)
+    policy = make_policy(policy=str(folder))
+    assert body_of(policy.model) is None
+    prompt, completion = [(7 * i) % 300 for i in range(200)], [5, 6, 7, 8]
+    with torch.no_grad():
+        found = completion_logprobs(policy.model, [(prompt, completion)] * 2, 1.0)[0]
+        whole = torch.tensor([[*prompt, *completion]])
+        logits = policy.model(input_ids=whole, use_cache=False).logits[0, len(prompt) - 1 : -1]
+    wanted = logits.log_softmax(-1).gather(1, torch.tensor(completion)[:, None])[:, 0]
+    assert (found - wanted).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("adapter", ["lora", "full"])
+def test_gradients_in_bf16_point_where_those_in_fp32_do(make_policy: MakePolicy, adapter: str) -> None:
+    rows = [([*range(40)], [(3 * i + j) % 300 for j in range(9)]) for i in range(4)]
+    gradients = []
+    for dtype, plain in (("float32", True), ("bfloat16", False)):
+        policy = make_policy(adapter=adapter, dtype=dtype)
+        with torch.no_grad():
+            for parameter in policy.trainable():
+                parameter.add_(0.02 * torch.linspace(-1, 1, parameter.numel()).view_as(parameter))
+        if plain:
+            unwrapped(policy.model).set_attn_implementation("sdpa")
+        assert (body_of(policy.model) is None) == plain
+        values, mask, _ = completion_logprobs(policy.model, rows, 1.0)
+        values[mask].sum().backward()
+        gradients.append({name: p.grad.float() for name, p in policy.model.named_parameters() if p.grad is not None})
+    wanted, found = gradients
+    assert wanted.keys() == found.keys()
+    for name, one in wanted.items():
+        if one.norm() > 0:
+            assert nn.functional.cosine_similarity(one.flatten(), found[name].flatten(), 0) > 0.99, name
+
+
 def _biased(layer: Any) -> None:
     layer.lora_B["default"].bias = nn.Parameter(torch.zeros(layer.out_features))
 
@@ -171,7 +232,11 @@ def _variant(layer: Any) -> None:
     layer.lora_variant["default"] = object()
 
 
-@pytest.mark.parametrize("change", [_biased, _variant])
+def _dropping(layer: Any) -> None:
+    layer.lora_dropout["default"] = nn.Dropout(0.1)
+
+
+@pytest.mark.parametrize("change", [_biased, _variant, _dropping])
 def test_adapters_that_are_more_than_two_matrices_are_left_to_peft(
     make_policy: MakePolicy, change: Callable[[Any], None]
 ) -> None:
@@ -187,9 +252,9 @@ def test_a_model_that_normalises_otherwise_is_computed_by_its_own_modules(
     make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     policy = make_policy(policy=str(build_model(tmp_path / "granite", kind="granite", embedding_multiplier=3.0)))
-    with caplog.at_level("INFO"):
-        assert body_of(policy.model) is None
-    assert "computed by its own modules" in caplog.text
+    assert body_of(policy.model) is None
+    assert body_of(policy.model) is None
+    assert caplog.text.count("computed by its own modules, which is slower") == 1
 
 
 def test_in_bf16_a_small_factor_is_not_taken_for_rounding(

@@ -118,6 +118,13 @@ def test_refuses_broken_files(tiny_folder: Path, tmp_path: Path) -> None:
     assert "cannot be loaded" in refusal(str(folder))
 
 
+def test_refuses_an_adapter_that_is_not_lora(tiny_folder: Path, tmp_path: Path) -> None:
+    """Its learned tokens would be left out where weights are read directly."""
+    settings = {"peft_type": "PROMPT_TUNING", "base_model_name_or_path": str(tiny_folder)}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+    assert "PROMPT_TUNING: expected LORA" in refusal(str(tmp_path))
+
+
 def test_refuses_missing_weights(tiny_folder: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

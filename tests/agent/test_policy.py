@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import shutil
@@ -285,6 +286,28 @@ def test_reference_is_the_start_of_training(make_policy: MakePolicy, settings: d
     assert torch.equal(logprobs(policy), trained)
     assert all(p.requires_grad for p in policy.trainable())
     assert (trained - start).abs().max() > 1e-2
+
+
+def test_reference_of_all_weights_makes_no_copies_and_survives_an_error(make_policy: MakePolicy) -> None:
+    policy = make_policy(adapter="full", kl_coef=0.1)
+    train(policy)
+    before = {name: (p.data_ptr(), p.detach().clone()) for name, p in policy.model.named_parameters()}
+    with policy.reference() as model, contextlib.suppress(RuntimeError):
+        logprobs(policy, model)
+        raise RuntimeError("stop")
+    for name, parameter in policy.model.named_parameters():
+        assert parameter.data_ptr() == before[name][0]
+        assert torch.equal(parameter, before[name][1])
+
+
+def test_positions_end_where_angles_would_depend_on_neighbours(
+    make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "rope_theta": 1e4}
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 64, **factors}
+    policy = make_policy(policy=str(build_model(tmp_path / "long", rope_parameters=rope)))
+    assert policy.max_positions == 64
+    assert make_policy().max_positions == 256
 
 
 def test_reference_of_a_continued_adapter_is_that_adapter(make_policy: MakePolicy, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ attention). Keys and values of a prefix exist once, and query heads that share a
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ NAME = "shared_prefix"
 BEYOND = ("softcap", "sliding_window", "s_aux", "position_bias")
 """What families ask of their attention that this one does not do."""
 JUMP = 400
-"""Between positions of the probe: turns by an angle that is off show over a distance."""
+"""Between positions of the probe: turns by an angle that is off show over a distance. The next jump is to the last."""
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2, torch.float64: 1e-6}
 """Of the probe that decides whether a model can share prefixes."""
 
@@ -149,6 +150,8 @@ def shared_prefix_attention(
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     if more := [name for name in BEYOND if kwargs.get(name) is not None]:
         raise ValueError(f"{more[0]} is more than plain attention")
+    if kwargs.get("dropout"):
+        raise ValueError(f"a dropout of {kwargs['dropout']} in the attention is not done over a forest")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return _ForestAttention.apply(query, key, value, forest.nodes, scale), None
 
@@ -191,21 +194,26 @@ def install(model: Any) -> bool:
     """
     before = model.config._attn_implementation
     if before not in ("sdpa", "eager") or not _full_attention(model) or model.base_model is model:
-        log.info("%s computes each prompt for every completion: its attention is not plain", type(model).__name__)
-        return False
+        return _refused(model, "its attention is not plain")
     test = trial(model)
     with torch.no_grad():
         plain = model.base_model(**test.inputs, use_cache=False).last_hidden_state
         model.set_attn_implementation(NAME)
         try:
-            error = test.error(states(model.base_model, test.forest), plain)
-        except (TypeError, ValueError, RuntimeError, IndexError) as reason:
-            log.debug("%s: %s", type(model).__name__, reason)
-            error = float("inf")
-    if error < TOLERANCE[model.dtype]:
+            off = test.error(states(model.base_model, test.forest), plain)
+            reason = f"it does more in its attention, states would be off by {off:.1g}"
+        except torch.OutOfMemoryError:
+            raise
+        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+            off, reason = math.inf, str(error)
+    if off < TOLERANCE[model.dtype]:
         return True
     model.set_attn_implementation(before)
-    log.info("%s computes each prompt for every completion: it does more in its attention", type(model).__name__)
+    return _refused(model, reason)
+
+
+def _refused(model: Any, reason: str) -> Literal[False]:
+    log.warning("%s computes each prompt for every completion, which is slower: %s", type(model).__name__, reason)
     return False
 
 
@@ -223,7 +231,7 @@ class Trial:
 
 
 def trial(model: Any) -> Trial:
-    """Two sequences that part after six tokens, in the middle of which positions jump by some hundreds.
+    """Two sequences that part after six tokens, whose positions jump by some hundreds, and then to the last there are.
 
     Tokens are from all over the vocabulary, for many models are chaotic on the special ones that it begins with.
     """
@@ -231,16 +239,31 @@ def trial(model: Any) -> Trial:
     size = int(config.vocab_size)
     sequences = [[(1009 * place + 7 * size // 16) % size for place in range(first, first + 12)] for first in (0, 3)]
     sequences[1][:6] = sequences[0][:6]
-    jump = min(JUMP, int(getattr(config, "max_position_embeddings", None) or JUMP) - 12)
+    last = (longest(config) or JUMP + 12) - 12
     forest = pack(sequences, min_shared=4)
-    forest = replace(forest, positions=_jumped(forest.positions, jump))
+    forest = replace(forest, positions=_jumped(forest.positions, last))
     ids = torch.tensor(sequences, device=model.device)
-    positions = _jumped(torch.arange(12, device=model.device), jump).expand(2, -1)
+    positions = _jumped(torch.arange(12, device=model.device), last).expand(2, -1)
     return Trial(forest, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "position_ids": positions})
 
 
-def _jumped(positions: Tensor, jump: int) -> Tensor:
-    return torch.where(positions < 3, positions, positions + max(0, jump))
+def _jumped(positions: Tensor, last: int) -> Tensor:
+    """Positions 0 … 11 of the probe, the last three of them jumping by `last`."""
+    far = torch.where(positions < 9, min(JUMP, last), last)
+    return torch.where(positions < 3, positions, positions + far.clamp_min(0))
+
+
+def longest(config: Any) -> int | None:
+    """Positions that a model is exact for, in tokens; None when it names no limit.
+
+    Some choose their angles by the longest sequence of a call: those are used up to where the angles first change, for
+    beyond it what is made of a sequence would depend on its neighbours.
+    """
+    limit = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        limit = rope.get("original_max_position_embeddings") or limit
+    return int(limit) if limit else None
 
 
 def distance(one: Tensor, other: Tensor) -> float:

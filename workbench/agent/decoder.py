@@ -11,18 +11,18 @@ model's own weights are never touched.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.agent.functions import norm, turn
 from workbench.agent.kernels import kernel_dtype, widens
+from workbench.agent.layout import Sampled, laid_out
 from workbench.agent.llama import Body, Layer
-from workbench.agent.packed import Sampled, fingerprint, packed
 from workbench.agent.prefix import MIN_SHARED, Past, Tokens, beside, common, pack
 
 KEPT_BYTES = 2**28
@@ -134,9 +134,9 @@ class Decoder:
         self.layers: list[_SampledLayer] = []
         self.kept: OrderedDict[tuple[int, ...], Read] = OrderedDict()
         self._weights: tuple[object, ...] = ()
+        self._head_weight: tuple[object, ...] = ()
         self.shared = body.layers[0].shared
         self.width = body.layers[0].width
-        self.dtype = kernel_dtype(body.head.weight)
 
     def begin(self, slots: int, sampled: int, length: int) -> None:
         """Take over the weights as they are now, make room for `sampled` tokens in each of `slots` rows.
@@ -144,27 +144,34 @@ class Decoder:
         length: of the longest sequence.
         """
         body = self.body
-        adapted = any(projection.adapter() for layer in body.layers for projection in layer.projections)
-        if (weights := fingerprint(body.parameters(), adapted)) != self._weights:
+        weight = body.head.weight
+        self.dtype = kernel_dtype(weight)
+        projections = [projection for layer in body.layers for projection in layer.projections]
+        for projection in projections:
+            projection.weight()  # those that were moved are joined again, which changes where they are
+        scalings = tuple(projection.scalings() for projection in projections)
+        if (weights := (scalings, fingerprint(body.parameters()))) != self._weights:
             self._weights = weights
             self.kept.clear()
             self._take_over()
-        weight = body.head.weight
-        self.cache = []  # the old ones go before the new ones come
         shape = (2, slots, self.shared, sampled, self.width)
         self.cache = [weight.new_zeros(shape, dtype=self.dtype) for _ in body.layers]
         self.mask = weight.new_full((slots, 1, 1, sampled), torch.finfo(self.dtype).min, dtype=self.dtype)
         self.cos, self.sin = body.angles(torch.arange(length, device=weight.device))
 
+    def end(self) -> None:
+        """Give back the room that `begin` made: training needs it."""
+        self.cache = []
+
     def _take_over(self) -> None:
-        if not self.layers:
+        if self.layers:
+            for layer in self.layers:
+                layer.refresh()
+        else:
             self.layers = [_SampledLayer(layer) for layer in self.body.layers]
-            self._head = packed(self.body.head.weight)
-            return
-        for layer in self.layers:
-            layer.refresh()
-        if self.body.head.weight.requires_grad:
-            self._head = packed(self.body.head.weight)
+        head = self.body.head.weight
+        if (now := fingerprint([head])) != self._head_weight:  # a frozen one is large, and rarely another
+            self._head_weight, self._head = now, laid_out(head)
 
     # --- prompts
 
@@ -252,9 +259,9 @@ class Decoder:
         for index, (layer, cache) in enumerate(zip(self.layers, self.cache, strict=True)):
             heads = layer.heads(hidden, cos, sin).to(self.dtype)
             cache.permute(1, 3, 0, 2, 4)[rows, places] = heads[:, -2 * shared :].unflatten(1, (2, shared))
-            queries = (heads[:, : -2 * shared] * layer.layer.scale).unflatten(1, (shared, -1))
+            queries = heads[:, : -2 * shared].unflatten(1, (shared, -1))
             own = cache.flatten(1, 2)[:, : count * shared, :used]
-            seen = _see(queries, own, mask, prompts.cache[index], prompts.mask, seating)
+            seen = _see(queries, own, mask, prompts.cache[index], prompts.mask, seating, layer.layer.scale)
             hidden = layer.finish(hidden, seen.view(count, -1).to(hidden.dtype))
         return self._head(norm(self.body.backbone.norm, hidden), self.body.head.bias)
 
@@ -266,31 +273,41 @@ def _see(
     prompt: tuple[Tensor, Tensor],
     ends: Tensor | None,
     seats: Seating,
+    scale: float,
 ) -> Tensor:
-    """What queries [R, K, H / K, D], scaled, see of their prompts and of their own tokens: [R · K, H / K, D].
+    """What queries [R, K, H / K, D] see of their prompts and of their own tokens: [R · K, H / K, D].
 
     own: keys and values [2, R · K, used, D], mask [R · K, 1, used] over them. prompt: keys and values
     [groups · K, longest, D], ends [groups · K, 1, longest] over them.
     """
     heads, length = queries.shape[2], prompt[0].shape[1]
-    far = _scores(seats.spread(queries), prompt[0], ends)
-    near = _scores(queries.flatten(0, 1), own[0], mask)
+    far = _scores(seats.spread(queries), prompt[0], ends, scale)
+    near = _scores(queries.flatten(0, 1), own[0], mask, scale)
     scores = torch.cat([far, seats.spread(near.unflatten(0, queries.shape[:2]))], -1)
     shares = torch.softmax(scores, -1).to(queries.dtype)
     seen = seats.collect(torch.bmm(shares[..., :length], prompt[1]), heads).flatten(0, 1)
     return torch.baddbmm(seen, seats.collect(shares[..., length:], heads).flatten(0, 1), own[1])
 
 
-def _scores(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-    """Products of queries [B, n, D] and keys [B, S, D]: [B, n, S], in fp32 at least."""
+def _scores(queries: Tensor, keys: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Products of queries [B, n, D] and keys [B, S, D] times `scale`: [B, n, S], scaled in fp32 at least."""
     keys, wide = keys.transpose(1, 2), torch.promote_types(queries.dtype, torch.float32)
-    if queries.dtype == wide:
-        return torch.bmm(queries, keys) if mask is None else torch.baddbmm(mask, queries, keys)
-    if widens(queries.device.type, queries.dtype):
-        scores = torch.bmm(queries, keys, out_dtype=wide)
+    if queries.dtype != wide and widens(queries.device.type, queries.dtype):
+        scores = torch.bmm(queries, keys, out_dtype=wide).mul_(scale)
     else:
-        scores = torch.bmm(queries.to(wide), keys.to(wide))
+        scores = torch.bmm(queries.to(wide) * scale, keys.to(wide))
     return scores if mask is None else scores.add_(mask)
+
+
+def fingerprint(parameters: Iterable[nn.Parameter]) -> tuple[object, ...]:
+    """Changes when weights do, in place or by others in their place; those that are trained also when `.data` does.
+
+    Of the last, what is seen is the norm in fp32: an optimizer's step, not a change of signs.
+    """
+    weights = list(parameters)
+    trained = [weight.detach() for weight in weights if weight.requires_grad]
+    norms = torch.stack(torch._foreach_norm(trained, dtype=torch.float32)).tolist() if trained else []
+    return *norms, *((weight.data_ptr(), weight._version) for weight in weights)
 
 
 def bytes_per_token(model: Any) -> int:

@@ -15,7 +15,7 @@ from workbench.agent.prefix import Node, Past
 
 
 class Together(torch.autograd.Function):
-    """The tensor in which weights lie below one another, as made of these weights: no copy, here or for later."""
+    """`joined` [Σ out, in] as made of weights [out, in], which are views of its rows: no copy, here or for later."""
 
     @staticmethod
     def forward(ctx: Any, joined: Tensor, *weights: Tensor) -> Tensor:
@@ -30,7 +30,10 @@ class Together(torch.autograd.Function):
 
 
 class Product(torch.autograd.Function):
-    """inputs·(weight + up·down)ᵀ + bias, without making that sum: [N, in] → [N, out]."""
+    """inputs·(weight + up·down)ᵀ + bias, without making that sum: [N, in] → [N, out].
+
+    weight [out, in], bias [out], down [r, in] and up [out, r], all in the dtype of the inputs.
+    """
 
     @staticmethod
     def forward(

@@ -96,7 +96,8 @@ class HFGenerator:
         with torch.inference_mode(), evaluating(self.policy.model):
             body = body_of(model)
             if rows and body is not None:
-                self._decoder = self._decoder or Decoder(body)
+                if self._decoder is None or self._decoder.body is not body:
+                    self._decoder = Decoder(body)
                 _decode_together(session, self._decoder, rows, self._slots(model, rows, max_new_tokens))
             else:
                 _decode_by_prompt(session, rows, self.max_rows)
@@ -109,11 +110,20 @@ class HFGenerator:
             self._decoder.kept.clear()
 
     def _slots(self, model: Any, rows: Sequence[_Row], max_new_tokens: int) -> int:
-        """Rows to decode side by side: as many as there are, within `max_rows` and the memory for keys and values."""
+        """Rows to decode side by side: as many as there are, within `max_rows` and the memory for keys and values.
+
+        Counted is a prompt for each group that they are of, twice: as it was read, and beside the others.
+        """
         device = self.policy.device
         budget = torch.cuda.get_device_properties(device).total_memory // 4 if device.type == "cuda" else CACHE_BYTES
-        length = max((len(row.prompt) for row in rows), default=0) + max_new_tokens
-        return max(1, min(self.max_rows, len(rows), budget // (length * bytes_per_token(model))))
+        longest = max(len(row.prompt) for row in rows)
+        groups, slots, room = set[int](), 0, budget // bytes_per_token(model)
+        for row in rows[: self.max_rows]:
+            groups.add(row.prompt_index)
+            if 2 * longest * len(groups) + max_new_tokens * (slots + 1) > room:
+                break
+            slots += 1
+        return max(1, slots)
 
     def _check(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         longest = max((len(prompt) for prompt in prompts), default=1)
@@ -252,9 +262,16 @@ class _Session:
 
 def _decode_together(session: _Session, decoder: Decoder, rows: Sequence[_Row], capacity: int) -> None:
     """Continuous batching: a finished row's slot is closed by the last row, free slots are filled from the queue."""
-    queue, active = deque(rows), list[_Row]()
     longest = max(len(row.prompt) for row in rows) + session.max_new_tokens
     decoder.begin(capacity, session.max_new_tokens, longest)
+    try:
+        _decode_rows(session, decoder, rows, capacity)
+    finally:
+        decoder.end()
+
+
+def _decode_rows(session: _Session, decoder: Decoder, rows: Sequence[_Row], capacity: int) -> None:
+    queue, active = deque(rows), list[_Row]()
     read: dict[int, Read] = {}
     shown: tuple[list[int], Prompts] | None = None
     seating: Seating | None = None

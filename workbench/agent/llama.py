@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,8 +25,8 @@ from workbench.agent.prefix import Forest, Node, Past
 
 log = logging.getLogger(__name__)
 
-_bodies: WeakKeyDictionary[nn.Module, Body | None] = WeakKeyDictionary()
-"""Model → its body, or None where it is of another shape. A memory of `body_of`, asked once per model."""
+_bodies: WeakKeyDictionary[nn.Module, tuple[list[nn.Module], Body | None]] = WeakKeyDictionary()
+"""Model → the modules below it when it was read, and its body. A memory of `body_of`."""
 
 
 class Projection:
@@ -45,7 +46,6 @@ class Projection:
     @torch.no_grad()
     def _join(self) -> None:
         """Put the same numbers in one place; the modules look into it from then on."""
-        self._joined = self.bases[0].weight.detach()
         if len(self.bases) > 1:
             self._joined = torch.cat([base.weight for base in self.bases])
             for base, piece in zip(self.bases, self._joined.split(self.sizes), strict=True):
@@ -76,6 +76,10 @@ class Projection:
         biases = [base.bias for base in self.bases]
         return None if biases[0] is None else torch.cat(biases) if len(biases) > 1 else biases[0]
 
+    def scalings(self) -> tuple[float | None, ...]:
+        """Of the active adapter of each layer; None where it is switched off."""
+        return tuple(pair and pair[2] for pair in map(_adapter, self.layers))
+
     def adapter(self) -> tuple[Tensor, Tensor] | None:
         """(down [r, in], up [out, r]) of the active adapters in the weights' dtype, scaling within `up`."""
         found = [_adapter(layer) for layer in self.layers]
@@ -99,7 +103,8 @@ def _plain_adapter(layer: Any) -> bool:
     if not hasattr(layer, "lora_A"):
         return not hasattr(layer, "base_layer")
     biased = any(up.bias is not None for up in layer.lora_B.values())
-    return not biased and not getattr(layer, "lora_variant", None) and len(layer.lora_A) == 1
+    dropped = any(getattr(module, "p", 0) > 0 for module in layer.lora_dropout.values())
+    return not biased and not dropped and not getattr(layer, "lora_variant", None) and len(layer.lora_A) == 1
 
 
 def _adapter(layer: Any) -> tuple[Tensor, Tensor, float] | None:
@@ -212,15 +217,21 @@ class Body:
 
 
 def body_of(model: Any) -> Body | None:
-    """The body of a model, or of the one inside its adapter; None, said once, where it is not of Llama's shape."""
+    """The body of a model, or of the one inside its adapter; None, said once, where it is not of Llama's shape.
+
+    Read again when modules were exchanged, added or taken away: an adapter put on or off, another activation.
+    """
     inner = unwrapped(model)
     if not shares_prefix(inner):
         return None
-    if inner not in _bodies:
-        _bodies[inner] = _read(inner)
-        if _bodies[inner] is None:
-            log.info("%s is not of Llama's shape: computed by its own modules", type(inner).__name__)
-    return _bodies[inner]
+    modules = [module for module in inner.modules() if module is not inner]
+    if inner not in _bodies or not _same(_bodies[inner][0], modules):
+        _bodies[inner] = modules, _read(inner)
+    return _bodies[inner][1]
+
+
+def _same(one: Sequence[nn.Module], other: Sequence[nn.Module]) -> bool:
+    return len(one) == len(other) and all(map(is_, one, other))
 
 
 @torch.no_grad()
@@ -235,8 +246,17 @@ def _read(model: Any) -> Body | None:
         plain = model(**test.inputs, use_cache=False).logits
         packed = through(model, test.forest).logits[0]
         found = body.head(body.states(test.forest))
-    except (AttributeError, TypeError, ValueError, RuntimeError, IndexError) as reason:
-        log.debug("%s: %s", type(model).__name__, reason)
+    except torch.OutOfMemoryError:
+        raise
+    except (AttributeError, TypeError, ValueError, RuntimeError, IndexError) as error:
+        _slower(model, str(error))
         return None
-    allowed = max(TOLERANCE[torch.float32], 3 * test.error(packed, plain))
-    return body if distance(found, packed) < allowed else None
+    off = distance(found, packed)
+    if not off < max(TOLERANCE[torch.float32], 3 * test.error(packed, plain)):
+        _slower(model, f"its logits would be off by {off:.1g}")
+        return None
+    return body
+
+
+def _slower(model: Any, reason: str) -> None:
+    log.warning("%s is computed by its own modules, which is slower: %s", type(model).__name__, reason)

@@ -88,7 +88,12 @@ def resolve(policy: str) -> Source:
 
 def _resolve_folder(policy: str, path: Path) -> Source:
     if (path / "adapter_config.json").is_file():
-        base = _json(path / "adapter_config.json").get("base_model_name_or_path")
+        adapter = _json(path / "adapter_config.json")
+        if (kind := adapter.get("peft_type", "LORA")) != "LORA":
+            raise WorkbenchError(
+                f"policy={policy!r} is an adapter of the kind {kind}: expected LORA, merge it into its model first."
+            )
+        base = adapter.get("base_model_name_or_path")
         if not base or Path(base) == path:
             raise WorkbenchError(f"policy={policy!r}: adapter_config.json must name its base_model_name_or_path.")
         under = resolve(base)

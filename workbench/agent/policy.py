@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from workbench.agent import attention, loading
+from workbench.agent.llama import body_of
 from workbench.agent.memory import bound_kernel_caches, keep_freed_memory
 from workbench.config import Config
 from workbench.types import WorkbenchError
@@ -57,9 +58,8 @@ class Policy:
 
     @property
     def max_positions(self) -> int | None:
-        """Longest sequence the model was built for, in tokens; None when it names no limit."""
-        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        return int(limit) if limit else None
+        """Longest sequence the model is exact for, in tokens; None when it names no limit."""
+        return attention.longest(self.model.config.get_text_config())
 
     # --- text and ids
 
@@ -123,11 +123,11 @@ class Policy:
     def reference(self) -> Iterator[Any]:
         """The model with the weights of the start of training, for reference log-probabilities; restored on exit.
 
-        A fresh adapter is switched off, which costs no memory; otherwise the trainable weights are exchanged for a copy
-        of the start. An adapter that was loaded always has that copy, full fine-tuning with `kl_coef` > 0 from the
-        beginning. Without it (`keeps_start` is False) the start is read from the policy's files when first needed: a
-        second model is built, and its weights stay in memory. Not for use inside a forward pass whose gradient is still
-        to come.
+        A fresh adapter is switched off, which costs no memory; otherwise the trained weights change places with a copy
+        of the start, number by number. An adapter that was loaded always has that copy, full fine-tuning with `kl_coef`
+        > 0 from the beginning. Without it (`keeps_start` is False) the start is read from the policy's files when first
+        needed: a second model is built, and its weights stay in memory. Not for use inside a forward pass whose
+        gradient is still to come.
         """
         if self._fresh_adapter:
             with self.model.disable_adapter():
@@ -135,15 +135,15 @@ class Policy:
             return
         if self._start is None:
             self._start = self._read_start()
-        now = {name: parameter.data for name, parameter in self._trainable()}
-        parameters = dict(self._trainable())
+        swapped: list[tuple[torch.Tensor, torch.Tensor]] = []
         try:
-            for name, parameter in parameters.items():
-                parameter.data = self._start[name]
+            for name, parameter in self._trainable():
+                _swap(parameter, self._start[name])
+                swapped.append((parameter, self._start[name]))
             yield self.model
         finally:
-            for name, parameter in parameters.items():
-                parameter.data = now[name]
+            for pair in swapped:
+                _swap(*pair)
 
     def _read_start(self) -> dict[str, torch.Tensor]:
         config = loading.load_config(self.source, self.tokenizer)
@@ -204,6 +204,7 @@ class Policy:
             "dtype_reason": self.dtype_reason,
             "threads": torch.get_num_threads(),
             "attention": str(self.model.config._attn_implementation),
+            "layers": "as weights" if body_of(self.model) else "as modules",
             "adapter": self.adapter,
             "parameters": self.parameters,
             "trainable_parameters": sum(parameter.numel() for parameter in self.trainable()),
@@ -212,8 +213,18 @@ class Policy:
         }
 
 
+@torch.no_grad()
+def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
+    kept = one.detach().clone()
+    one.copy_(other)
+    other.copy_(kept)
+
+
 def load_policy(config: Config) -> Policy:
     """The policy that `config.policy` names, on `config.device` in `config.dtype`, with `config.threads` CPU threads.
+
+    For the whole process it sets torch's number of threads, what the C library keeps of freed memory, and two variables
+    of the environment that bound oneDNN's caches (agent/memory.py).
 
     Raises `WorkbenchError`, one sentence, for whatever is wrong with the model (agent/loading.py).
     """

@@ -381,9 +381,10 @@ class Trainer:
         return Environment(tasks, self.executor, limits, seed=config.seed, store=kept, grader=self.grader)
 
     def close(self) -> None:
-        """End the sandbox and the grader."""
+        """End the sandbox and the grader, return what memory is free."""
         self.executor.close()
         self.grader.close()
+        give_back_memory()
 
 
 def start_executor(config: Config, tasks: Sequence[MleTask]) -> Executor:

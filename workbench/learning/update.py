@@ -29,7 +29,7 @@ def update(
     cut = micro_batches(samples, config.micro_batch_tokens, shared=shares_prefix(policy.model))
     batches = [collate(part, policy.device) for part in cut]
     old = [batch.sampler_logprobs if config.ratio == "recorded" else None for batch in batches]
-    reference = [_reference_logprobs(policy, batch, config) for batch in batches]
+    reference = _reference_logprobs(policy, batches, config)
     whole = denominators((sample for sample in samples if sample.teaches), config.max_completion_tokens)
     restrained = denominators(samples, config.max_completion_tokens)
     settings = LossConfig.from_config(config)
@@ -86,8 +86,8 @@ def decay(step: int, config: Config) -> float:
     return 1.0 if length == 0 or into <= 0 else 1.0 - 0.9 * min(into / length, 1.0)
 
 
-def _reference_logprobs(policy: Policy, batch: Batch, config: Config) -> torch.Tensor | None:
+def _reference_logprobs(policy: Policy, batches: Sequence[Batch], config: Config) -> list[torch.Tensor | None]:
     if config.kl_coef == 0:
-        return None
+        return [None] * len(batches)
     with policy.reference() as model, torch.no_grad():
-        return completion_logprobs(model, batch.rows, config.temperature, pad_id=policy.pad_id)[0]
+        return [completion_logprobs(model, b.rows, config.temperature, pad_id=policy.pad_id)[0] for b in batches]

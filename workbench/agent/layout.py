@@ -6,10 +6,10 @@ They change once per update, so they are laid out once per update.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from workbench.agent.kernels import ROWS, onednn_dtypes
@@ -23,7 +23,7 @@ def _has_layout(weight: Tensor) -> bool:
     return weight.device.type == "cpu" and weight.dtype in onednn_dtypes()
 
 
-def packed(weight: Tensor) -> Linear:
+def laid_out(weight: Tensor) -> Linear:
     """The product with a copy of `weight` [out, in] in oneDNN's layout; with itself where there is none."""
     if not _has_layout(weight):
         return lambda inputs, bias: functional.linear(inputs, weight, bias)
@@ -52,12 +52,12 @@ class Sampled:
         if adapter := projection.adapter():
             down, up = adapter
             if not _has_layout(weight):
-                self._down, self._up = packed(down), up
+                self._down, self._up = laid_out(down), up
             elif weight.dtype == torch.float32:
                 weight = torch.addmm(weight, up, down)
             else:
-                weight, self._down = torch.cat([weight, up], 1), packed(down)
-        self._linear = packed(weight)
+                weight, self._down = torch.cat([weight, up], 1), laid_out(down)
+        self._linear = laid_out(weight)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         if self._down is None:
@@ -66,11 +66,3 @@ class Sampled:
         if self._up is None:
             return self._linear(torch.cat([inputs, low], -1), self.bias)
         return torch.addmm(self._linear(inputs, self.bias), low, self._up.T)
-
-
-def fingerprint(parameters: Iterable[nn.Parameter], adapted: bool) -> tuple[object, ...]:
-    """Changes when weights do: in place, by others in their place, and those that are trained also through `.data`."""
-    weights = list(parameters)
-    trained = [weight.detach() for weight in weights if weight.requires_grad]
-    norms = torch.stack(torch._foreach_norm(trained, dtype=torch.float32)).tolist() if trained else []
-    return adapted, *norms, *((weight.data_ptr(), weight._version) for weight in weights)
