@@ -69,7 +69,11 @@ def test_without_a_pretrained_model_one_of_its_shape_is_built(
 ) -> None:
     monkeypatch.setattr(gpu_check, "default_policy", lambda: "tiny")
     assert run_command(["gpu-check", "--device", "cpu", *SIZES, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["workload"]["parameters"] > 100_000_000
+    found = json.loads(capsys.readouterr().out)
+    assert found["workload"]["parameters"] > 100_000_000
+    for name in ("sampler", "gradient"):
+        gap, rounding = (found["results"][f"{name}_{what}"]["median"] for what in ("gap", "rounding"))
+        assert 0 <= gap < 2 * rounding + 1e-4
 
 
 @pytest.mark.gpu
