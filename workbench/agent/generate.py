@@ -98,7 +98,10 @@ class HFGenerator:
             if rows and body is not None:
                 if self._decoder is None or self._decoder.body is not body:
                     self._decoder = Decoder(body)
-                _decode_together(session, self._decoder, rows, self._slots(model, rows, max_new_tokens))
+                try:
+                    _decode_together(session, self._decoder, rows, self._slots(model, rows, max_new_tokens))
+                finally:
+                    self._decoder.end()
             else:
                 _decode_by_prompt(session, rows, self.max_rows)
         actions = iter(session.actions[row.prompt_index, row.member] for row in rows)
@@ -262,16 +265,9 @@ class _Session:
 
 def _decode_together(session: _Session, decoder: Decoder, rows: Sequence[_Row], capacity: int) -> None:
     """Continuous batching: a finished row's slot is closed by the last row, free slots are filled from the queue."""
+    queue, active = deque(rows), list[_Row]()
     longest = max(len(row.prompt) for row in rows) + session.max_new_tokens
     decoder.begin(capacity, session.max_new_tokens, longest)
-    try:
-        _decode_rows(session, decoder, rows, capacity)
-    finally:
-        decoder.end()
-
-
-def _decode_rows(session: _Session, decoder: Decoder, rows: Sequence[_Row], capacity: int) -> None:
-    queue, active = deque(rows), list[_Row]()
     read: dict[int, Read] = {}
     shown: tuple[list[int], Prompts] | None = None
     seating: Seating | None = None
