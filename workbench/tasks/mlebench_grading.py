@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 REWARD_SHARE = 0.4
 SHOWN = 300
 """Characters of an error that a reason keeps."""
+PACKAGE = "mlebench"
 STUBS = ("py7zr",)
 """Modules that mle-bench imports for its downloads and that no grader needs."""
 
@@ -89,17 +90,26 @@ def _own(task_id: str) -> GradeFunction:
 def _import(repo: str, place: str) -> tuple[GradeFunction | None, str]:
     """`package.module:function` of a checkout, or why it cannot be had."""
     module, _, name = place.partition(":")
-    if repo not in sys.path:
-        sys.path.insert(0, repo)
-    for stub in STUBS:
-        if importlib.util.find_spec(stub) is None:
-            sys.modules[stub] = types.ModuleType(stub)
+    _go_to(repo)
     try:
         with _quiet():
             function = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:
         return None, _short(error, named=True)
     return (function, "") if callable(function) else (None, f"{place} is no function.")
+
+
+def _go_to(repo: str) -> None:
+    """What is imported from now on is this checkout's, also when another's was before."""
+    package = sys.modules.get(PACKAGE)
+    if package is not None and str(Path(repo, PACKAGE)) not in list(package.__path__):
+        for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+            del sys.modules[name]
+    sys.path[:] = [repo, *(place for place in sys.path if place != repo)]
+    importlib.invalidate_caches()
+    for stub in STUBS:
+        if stub not in sys.modules and importlib.util.find_spec(stub) is None:
+            sys.modules[stub] = types.ModuleType(stub)
 
 
 def answers(task: BenchTask) -> Any:
