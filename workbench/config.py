@@ -40,6 +40,9 @@ class Config(BaseModel):
         "train", "Task ids or globs, comma-separated; 'train' and 'heldout' name the embedded splits.", group="run"
     )
     eval_tasks: str = _fixed("heldout", "Tasks measured before and after; they must not be among `tasks`.", group="run")
+    mlebench_repo: str | None = _fixed(
+        None, "Checkout of mle-bench, for its tasks; None: what WORKBENCH_MLEBENCH says.", group="run"
+    )
     eval_drafts: int = _fixed(
         128, "Single drafts per task for valid_before/after; 0 skips the measurement.", group="run", ge=0, le=4096
     )

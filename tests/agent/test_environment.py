@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from workbench.agent.environment import Environment, Outcome, feedback_from_dict, feedback_to_dict, task_digest
+from workbench.agent.environment import Environment, Outcome, feedback_from_dict, feedback_to_dict
 from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.grader import Grader
@@ -391,15 +391,15 @@ def test_a_task_that_was_mended_is_another_task(tmp_path: Path) -> None:
     folder = tmp_path / "used-cars"
     shutil.copytree(load_tasks("used-cars")[0].folder, folder)
     task = load_task(folder)
-    digests = [task_digest(task)]
+    digests = [task.digest()]
     with (folder / "description.md").open("a") as file:
         file.write("More words.\n")
-    assert task_digest(load_task(folder)) == digests[0], "scripts are run and graded as before"
+    assert load_task(folder).digest() == digests[0], "scripts are run and graded as before"
     for name in ("private/answers.csv", "public/train.csv"):
         lines = (folder / name).read_text().splitlines(keepends=True)
         (folder / name).write_text("".join([lines[0], *reversed(lines[1:])]))
-        digests.append(task_digest(task))
-    digests.append(task_digest(replace(task, metric=METRICS["rmse"])))
+        digests.append(task.digest())
+    digests.append(replace(task, metric=METRICS["rmse"]).digest())
     assert len(set(digests)) == 4
 
 

@@ -96,7 +96,11 @@ def turn(state: State, feedback: Feedback) -> Turn:
 def task(tmp_path: Path) -> MleTask:
     pd.DataFrame({"id": [1, 2], "y": [0.5, 0.5]}).to_csv(tmp_path / "sample_submission.csv", index=False)
     facts = SimpleNamespace(
-        public_dir=tmp_path, dummy_score={"reward": 0.5, "final": 0.5}, thresholds=SimpleNamespace(gold=0.9)
+        public_dir=tmp_path,
+        sample=tmp_path / "sample_submission.csv",
+        higher_is_better=True,
+        dummy_score={"reward": 0.5, "final": 0.5},
+        thresholds=SimpleNamespace(gold=0.9),
     )
     return cast(MleTask, facts)
 
@@ -118,9 +122,9 @@ def test_score_groups_fills_in_every_reward(task: MleTask) -> None:
 def test_the_sample_is_recognised_as_pandas_writes_it(task: MleTask) -> None:
     path = task.public_dir / "sample_submission.csv"
     rewritten = path.read_bytes().replace(b"\n", b"\r\n")
-    assert hashlib.sha256(path.read_bytes()).hexdigest() in sample_shas(task.public_dir)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in sample_shas(task.sample)
     path.write_bytes(rewritten)  # and as it is now, not as it was when first read
     as_written = pd.read_csv(path).to_csv(index=False).encode()
     assert as_written != rewritten
     for form in (as_written, rewritten):
-        assert hashlib.sha256(form).hexdigest() in sample_shas(task.public_dir)
+        assert hashlib.sha256(form).hexdigest() in sample_shas(task.sample)

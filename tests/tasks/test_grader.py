@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.grader import Grader, GradingLost
-from workbench.tasks.mle import SPLITS, MleTask, answers, grade, load_task, submission_bytes
+from workbench.tasks.mle import MleTask, answers, grade, load_task, submission_bytes
+from workbench.tasks.task import SPLITS
 from workbench.types import WorkbenchError
 
 ALL = load_tasks("all")

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from workbench.learning.rewards import VALID, score
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.leaderboard import Thresholds, better
-from workbench.tasks.mle import SPLITS, MleTask, answers, grade, position, report, submission_bytes
+from workbench.tasks.mle import MleTask, answers, grade, submission_bytes
+from workbench.tasks.task import SPLITS, position, report
 from workbench.types import Feedback, Kind, State, Verdict
 
 ALL = load_tasks("all")
@@ -112,7 +113,7 @@ MLE_BENCH = set(
 @EACH
 def test_a_report_has_the_fields_of_mle_bench(task: MleTask) -> None:
     gold = report(task, submission_bytes(task, answers(task).truth), "x.csv")
-    assert set(gold) == {*MLE_BENCH, "reason"}
+    assert set(gold) == {*MLE_BENCH, "reason", "grader", "grader_note"}
     assert (gold["gold_medal"], gold["silver_medal"], gold["bronze_medal"], gold["any_medal"]) == (
         True,
         False,
@@ -120,6 +121,7 @@ def test_a_report_has_the_fields_of_mle_bench(task: MleTask) -> None:
         1,
     )
     assert (gold["valid_submission"], gold["above_median"], gold["reason"]) == (True, True, None)
+    assert (gold["grader"], gold["grader_note"]) == ("workbench", None)
     assert gold["is_lower_better"] is not task.higher_is_better
     assert datetime.fromisoformat(gold["created_at"])
     missing, bad = report(task, None), report(task, b"a,b\n")

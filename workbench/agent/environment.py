@@ -20,17 +20,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from importlib import metadata
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from workbench.agent.prompts import parse_code, parse_own_score, stamp, trim
+from workbench.agent.prompts import parse_code, parse_own_score, trim
 from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.sandbox.mounts import LIBRARIES
 from workbench.tasks.grader import BOOT_S, Grader, GradingLost
-from workbench.tasks.mle import MleTask, answers
+from workbench.tasks.task import Task
 from workbench.types import Action, Feedback, Verdict, WorkbenchError
 
 KEPT_OUTPUT = 4000
@@ -97,7 +96,7 @@ class Environment:
 
     def __init__(
         self,
-        tasks: Mapping[str, MleTask],
+        tasks: Mapping[str, Task],
         executor: Executor,
         limits: Limits,
         *,
@@ -170,9 +169,9 @@ class Environment:
         self._counted.add(key)
         return True
 
-    def _key(self, task: MleTask, code: str) -> str:
+    def _key(self, task: Task, code: str) -> str:
         limits = json.dumps(asdict(self.limits), sort_keys=True)
-        parts = (task.id, code, limits, str(self.seed), task_digest(task), self._machine)
+        parts = (task.id, code, limits, str(self.seed), task.digest(), self._machine)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
     @cached_property
@@ -184,7 +183,7 @@ class Environment:
                 versions[name] = metadata.version(name)
         return json.dumps([versions, self.executor.level])
 
-    def _start(self, key: str, task: MleTask, code: str) -> Future[Judged]:
+    def _start(self, key: str, task: Task, code: str) -> Future[Judged]:
         """Run a script; its result is judged and stored as soon as it is there, in whatever order results arrive."""
         judged: Future[Judged] = Future()
         step = self._step
@@ -212,7 +211,7 @@ class Environment:
             public_dir=task.public_dir,
             limits=self.limits,
             seed=self.seed,
-            collect_bytes=answers(task).form.max_bytes + 1,  # one more is enough to be refused as too large
+            collect_bytes=task.max_bytes + 1,  # one more is enough to be refused as too large
         )
         self.grader.start()  # it gets ready while the script runs
         self.executor.submit(request).add_done_callback(arrived)
@@ -241,7 +240,8 @@ class Environment:
     def longest_s(self) -> float:
         """Seconds within which one of the executions under way must come to something: a run may be lost and be run
         again, and the grader's process may end and get one successor."""
-        return SLACK_S + self.executor.longest_s(self.limits) + 2 * (BOOT_S + self.grader.limit_s)
+        grading_s = self.grader.limit_s + max((task.grading_s for task in self.tasks.values()), default=0.0)
+        return SLACK_S + self.executor.longest_s(self.limits) + 2 * (BOOT_S + grading_s)
 
     def _result(self, judged: Future[Judged]) -> Judged:
         """Wait as long as others of this environment are answered: each that is before it may take the longest, too.
@@ -259,21 +259,7 @@ class Environment:
                     raise
 
 
-def task_digest(task: MleTask) -> str:
-    """Equal for tasks that show a script the same files and grade what it writes in the same way."""
-    grader = (task.metric.name, task.id_column, task.target_columns, task.classes)
-    shown = [task.public_dir / f"{name}.csv" for name in ("train", "test", "sample_submission")]
-    files = [_sha256(path, stamp(path)) for path in (*shown, task.folder / "private" / "answers.csv")]
-    return hashlib.sha256(repr((grader, files)).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-@lru_cache(maxsize=4096)
-def _sha256(path: Path, changed: tuple[int, int]) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def judge(task: MleTask, code: str, result: Result, grader: Grader) -> Feedback:
+def judge(task: Task, code: str, result: Result, grader: Grader) -> Feedback:
     """What a finished execution means for the agent: verdict, failure kind, one reason, hidden and own score.
 
     A submission that the grader lost is `infrastructure`, as a run that the sandbox lost.

@@ -16,12 +16,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.tasks.mle import MleTask
+from workbench.tasks.task import Task, stamp
 from workbench.types import Kind, State, WorkbenchError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from workbench.tasks.mle import MleTask
 
 FULL_BUDGET = 1024
 """From this many prompt tokens the description, a data preview and guidelines are added."""
@@ -71,6 +71,10 @@ class Card:
     columns: tuple[Column, ...]
     description: str = ""
     preview: str = ""
+    table: str = "train.csv"
+    """Whose columns these are."""
+    files: tuple[str, ...] = ()
+    """Of a competition of mle-bench: what lies in ./input, one line each, in place of train.csv and test.csv."""
 
 
 class PromptTooLong(WorkbenchError):
@@ -87,11 +91,14 @@ class _Detail:
     columns: int
     output: int
     code: int
+    files: int = 16
+    cut: int = 6000
+    """Where a card has `files`: most of them, and most characters of the description."""
     width: int | None = None
     """Most characters of a line of code."""
 
 
-def messages(state: State, task: MleTask, *, budget: int, count: Callable[[str], int]) -> list[dict[str, str]]:
+def messages(state: State, task: Task, *, budget: int, count: Callable[[str], int]) -> list[dict[str, str]]:
     """One user message for `state` whose content, with `TEMPLATE_RESERVE`, has at most `budget` tokens under `count`.
 
     Raises `PromptTooLong` when not even the smallest form fits.
@@ -113,8 +120,12 @@ def render(state: State, facts: Card, *, budget: int, count: Callable[[str], int
     )
 
 
-def card(task: MleTask) -> Card:
-    """Facts of an embedded or user's task, read from its public folder once and again when a file changes."""
+def card(task: Task) -> Card:
+    """Facts of a task, read from its public folder once and again when a file changes."""
+    if not isinstance(task, MleTask):
+        from workbench.agent.overview import bench_card
+
+        return bench_card(task)
     paths = [task.public_dir / f"{name}.csv" for name in ("train", "test", "sample_submission")]
     facts = _read_card(tuple(paths), tuple(map(stamp, paths)), task.id_column, task.train_target)
     several = len(task.target_columns) > 1
@@ -126,12 +137,6 @@ def card(task: MleTask) -> Card:
         wants=wants,
         description=task.description.strip(),
     )
-
-
-def stamp(path: Path) -> tuple[int, int]:
-    """(time of the last change in ns, bytes): what a memory of a file's content is kept under."""
-    stat = path.stat()
-    return stat.st_mtime_ns, stat.st_size
 
 
 @lru_cache(maxsize=256)
@@ -153,16 +158,16 @@ def card_from_frames(
         higher_is_better=True,
         wants="number",
         id_column=id_column,
-        target=_column(train[target]),
+        target=column_of(train[target]),
         submission=tuple(map(str, sample.columns)),
         train_rows=len(train),
         test_rows=len(test),
-        columns=tuple(_column(train[name]) for name in features),
+        columns=tuple(column_of(train[name]) for name in features),
         preview=train.head(3).to_csv(index=False),
     )
 
 
-def _column(values: pd.Series) -> Column:
+def column_of(values: pd.Series) -> Column:
     kind = {"i": "int", "u": "int", "f": "float", "b": "bool"}.get(getattr(values.dtype, "kind", "O"), "text")
     known = values.dropna()
     counted = known.value_counts()
@@ -195,7 +200,11 @@ def _details(state: State, facts: Card, *, full: bool) -> Iterator[_Detail]:
     while detail.columns > 6:
         detail = replace(detail, columns=max(6, detail.columns - 2))
         yield detail
-    detail = replace(detail, description=False)
+    if full and facts.files:
+        for cut, files in ((2000, 16), (2000, 4), (800, 4)):
+            detail = replace(detail, cut=cut, files=files)
+            yield detail
+    detail = replace(detail, description=False, files=4)
     yield detail
     lines = len(state.code.splitlines())
     while lines > 8:
@@ -208,11 +217,14 @@ def _details(state: State, facts: Card, *, full: bool) -> Iterator[_Detail]:
 
 
 def _text(state: State, facts: Card, detail: _Detail) -> str:
-    parts = [_task_lines(facts), _column_lines(facts, detail)]
+    from workbench.agent.overview import file_lines
+
+    parts = [file_lines(facts, detail.files) if facts.files else _task_lines(facts)]
+    parts += [_column_lines(facts, detail)] if facts.columns or not facts.files else []
     if detail.description and facts.description:
-        parts.insert(0, facts.description + "\n")
+        parts.insert(0, (trim(facts.description, detail.cut) if facts.files else facts.description) + "\n")
     if detail.preview and facts.preview:
-        parts.append("First rows of train.csv:\n" + facts.preview)
+        parts.append(f"First rows of {facts.table}:\n" + facts.preview)
     if state.kind is not Kind.DRAFT:
         parts.append("Previous script:\n```python\n" + _cut_lines(state.code, detail.code, detail.width) + "```\n")
     if state.kind is Kind.DEBUG:
@@ -223,21 +235,24 @@ def _text(state: State, facts: Card, detail: _Detail) -> str:
         parts.append(f"Its validation score: {score}. Improve it.\n")
         parts.append(_output_lines(state, detail))
     if detail.description:
-        parts.append(GUIDELINES + "\n")
+        parts.append(GUIDELINES.replace("train.csv", facts.table) + "\n")
     parts.append(INSTRUCTION)
     return "".join(parts)
 
 
+def header_names(facts: Card) -> str:
+    header = ", ".join(f"'{name}'" for name in facts.submission[:12])
+    return header + (f", … {len(facts.submission) - 12} more" if len(facts.submission) > 12 else "")
+
+
 def _task_lines(facts: Card) -> str:
     direction = "higher" if facts.higher_is_better else "lower"
-    header = ", ".join(f"'{name}'" for name in facts.submission[:12])
-    more = f", … {len(facts.submission) - 12} more" if len(facts.submission) > 12 else ""
     target = facts.target
     return (
         f"Predict '{target.name}' for ./input/test.csv ({facts.test_rows} rows), learn from ./input/train.csv "
         f"({facts.train_rows} rows).\n"
         f"Metric: {facts.metric}, {direction} is better. {WANTS[facts.wants]}\n"
-        f"./submission.csv has the columns of ./input/sample_submission.csv: {header}{more}\n"
+        f"./submission.csv has the columns of ./input/sample_submission.csv: {header_names(facts)}\n"
         f"Id: '{facts.id_column}'\n"
         f"Target: '{target.name}'{_facts(target, examples=True)}\n"
     )
@@ -262,7 +277,7 @@ def _column_lines(facts: Card, detail: _Detail) -> str:
         texts = sum(column.kind == "text" for column in left)
         missing = sum(column.missing > 0 for column in left)
         lines.append(f"- {len(left)} more columns: {texts} text, {missing} with missing values\n")
-    return "Columns:\n" + "".join(lines)
+    return (f"Columns of {facts.table}:\n" if facts.files else "Columns:\n") + "".join(lines)
 
 
 def _output_lines(state: State, detail: _Detail) -> str:

@@ -12,7 +12,7 @@ from workbench.agent.generate import Generator
 from workbench.agent.policy import Policy
 from workbench.agent.prompts import TEMPLATE_RESERVE, PromptTooLong, messages
 from workbench.config import Config
-from workbench.tasks.mle import MleTask
+from workbench.tasks.task import Task
 from workbench.types import Action, Feedback, Group, Kind, State, Turn, Verdict, WorkbenchError
 
 
@@ -39,7 +39,7 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def prompt_ids(policy: Policy, state: State, task: MleTask, budget: int) -> list[int]:
+def prompt_ids(policy: Policy, state: State, task: Task, budget: int) -> list[int]:
     """The token ids the policy sees in this state: at most `budget`, sections trimmed by priority.
 
     What the chat template adds counts too; for less than `TEMPLATE_RESERVE` tokens that many are left. Raises
@@ -119,7 +119,7 @@ def refuse_lost(environment: Environment, groups: Sequence[Group]) -> None:
     )
 
 
-def _prompt(policy: Policy, state: State, task: MleTask, budget: int) -> list[int]:
+def _prompt(policy: Policy, state: State, task: Task, budget: int) -> list[int]:
     """The prompt of a state; empty when what the policy wrote makes it too long. Raises `PromptTooLong` for a draft,
     whose length is the user's to mend."""
     try:
@@ -145,6 +145,6 @@ def _group(
     return Group(group_id, state, tuple(prompt), tuple(turns))
 
 
-def tasks_by_id(tasks: Sequence[MleTask]) -> Mapping[str, MleTask]:
+def tasks_by_id(tasks: Sequence[Task]) -> Mapping[str, Task]:
     """Task id → task."""
     return {task.id: task for task in tasks}

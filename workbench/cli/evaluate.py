@@ -28,7 +28,7 @@ def evaluate(subject: str, tasks: str | None, attempts: int, budget: int, seed: 
     from workbench.tasks.catalog import load_tasks
 
     config, weights = _subject(subject)
-    chosen = load_tasks(tasks or config.eval_tasks)
+    chosen = load_tasks(tasks or config.eval_tasks, mlebench_repo=config.mlebench_repo)
     control = Control(config)
     policy = load_policy(config)
     if weights is not None:

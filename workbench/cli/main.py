@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from workbench.cli.common import Interrupted, find_run, print_json, read_settings, settings_help
+from workbench.cli.tasks_app import Json, grade, tasks_app
 from workbench.config import ROOT, Config
 from workbench.sandbox.records import Limits
 from workbench.types import WorkbenchError
@@ -29,12 +30,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-tasks_app = typer.Typer(help="The embedded tasks, and yours.", rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
+app.command()(grade)
 
 DEFAULTS = Config()
 LIMITS = Limits()
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run, or its name below runs/.")]
 
 
@@ -128,55 +128,6 @@ def report(
     from workbench.cli.report import report as work
 
     print(work(find_run(run), out))
-
-
-@tasks_app.command("list")
-def list_tasks(json: Json = False) -> None:
-    """The embedded tasks."""
-    from workbench.cli.tasks import list_tasks as work
-    from workbench.cli.tasks import show_list
-
-    rows = work()
-    if json:
-        print_json({"tasks": rows})
-    else:
-        show_list(rows)
-
-
-@tasks_app.command("check")
-def check_tasks(
-    task: Annotated[
-        list[str] | None, typer.Argument(metavar="PATH|ID|GLOB", help="Default: the embedded tasks.")
-    ] = None,
-    json: Json = False,
-) -> int:
-    """Every task proves itself: gold is best, the sample is valid, a constant gets the floor, and more."""
-    from workbench.cli.tasks import check, show_check, tell_failures
-
-    results = check(task or [])
-    if not json:
-        show_check(results)
-    status = tell_failures(results)
-    if json:
-        print_json({"ok": status == 0, "tasks": results})
-    return status
-
-
-@app.command()
-def grade(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Id or folder of a task.")],
-    submission: Annotated[Path, typer.Argument(metavar="SUBMISSION.csv")],
-    json: Json = False,
-) -> None:
-    """Grade a submission; the fields are mle-bench's, and `reason` where it is invalid (which is a grade: status 0)."""
-    from workbench.cli.grade import grade as work
-    from workbench.cli.grade import show_grade
-
-    result = work(task, submission)
-    if json:
-        print_json(result)
-    else:
-        show_grade(result)
 
 
 @app.command("exec")

@@ -1,4 +1,4 @@
-"""`workbench tasks list` and `workbench tasks check [PATH|ID|GLOB]…`."""
+"""`workbench tasks list` and `workbench tasks check`, both with [PATH|ID|GLOB]…."""
 
 from __future__ import annotations
 
@@ -6,32 +6,43 @@ import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.types import WorkbenchError
 
+if TYPE_CHECKING:
+    from workbench.tasks.task import Task
 
-def list_tasks() -> list[dict[str, Any]]:
-    """The embedded tasks, one row each; `dummy` is the best constant's score and `gold` the medal's threshold."""
-    from workbench.tasks.catalog import HELDOUT, load_tasks
-    from workbench.tasks.mle import answers
 
-    return [
-        {
-            "id": task.id,
-            "metric": task.metric.name,
-            "direction": "higher" if task.higher_is_better else "lower",
-            "train_rows": _rows(task.public_dir / "train.csv"),
-            "test_rows": len(answers(task).truth),
-            "split": "heldout" if task.id in HELDOUT else "train",
-            "dummy": task.dummy_score["final"],
-            "median": task.thresholds.median,
-            "gold": task.thresholds.gold,
-            "licence": task.licence,
-            "source": task.source,
-        }
-        for task in load_tasks("all")
-    ]
+def list_tasks(names: Sequence[str]) -> list[dict[str, Any]]:
+    """The tasks named, one row each; `dummy` is the best constant's score and `gold` the medal's threshold.
+
+    Of a competition of mle-bench the rows are not counted and no dummy is graded: None.
+    """
+    from workbench.tasks.catalog import load, task_folders
+
+    folders = dict.fromkeys(folder for name in names for folder in task_folders(name))
+    return [_row(load(folder)) for folder in folders]
+
+
+def _row(task: Task) -> dict[str, Any]:
+    from workbench.tasks.catalog import HELDOUT, TRAIN
+    from workbench.tasks.mle import MleTask, answers
+
+    ours = task if isinstance(task, MleTask) else None
+    return {
+        "id": task.id,
+        "metric": task.metric_name,
+        "direction": "higher" if task.higher_is_better else "lower",
+        "train_rows": ours and _rows(ours.public_dir / "train.csv"),
+        "test_rows": ours and len(answers(ours).truth),
+        "split": "heldout" if task.id in HELDOUT else "train" if task.id in TRAIN else None,
+        "dummy": ours and ours.dummy_score["final"],
+        "median": task.thresholds.median,
+        "gold": task.thresholds.gold,
+        "licence": ours.licence if ours else "the competition's rules on Kaggle",
+        "source": ours.source if ours else "mle-bench",
+    }
 
 
 def _rows(path: Path) -> int:
@@ -44,7 +55,8 @@ def show_list(rows: Sequence[dict[str, Any]]) -> None:
     names = [name for name in rows[0] if name != "source"]
     cells = [[name.replace("_", " ") for name in names]]
     cells += [
-        [f"{row[name]:.5g}" if isinstance(row[name], float) else str(row[name]) for name in names] for row in rows
+        [f"{row[name]:.5g}" if isinstance(row[name], float) else str(row[name] or "-") for name in names]
+        for row in rows
     ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [isinstance(rows[0][name], int | float) for name in names]
@@ -61,16 +73,18 @@ def check(names: Sequence[str]) -> list[dict[str, Any]]:
 
     Raises WorkbenchError for a name that fits nothing. A folder that is no task is a failed proof of its own.
     """
-    from workbench.tasks.catalog import task_folders
+    from workbench.tasks.catalog import load, task_folders
     from workbench.tasks.check import check_task
-    from workbench.tasks.mle import load_task
+    from workbench.tasks.mlebench import BenchTask
+    from workbench.tasks.mlebench_check import check_bench
 
     folders = dict.fromkeys(folder for name in names or ["all"] for folder in task_folders(name))
     found = []
     for folder in folders:
         try:
-            task = load_task(folder)
-            found.append({"task": task.id, "folder": folder, "proofs": check_task(task)})
+            task = load(folder)
+            proofs = check_bench(task) if isinstance(task, BenchTask) else check_task(task)
+            found.append({"task": task.id, "folder": folder, "proofs": proofs})
         except WorkbenchError as error:
             found.append({"task": folder.name, "folder": folder, "proofs": {"loads": str(error)}})
     return found

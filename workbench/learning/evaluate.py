@@ -21,7 +21,7 @@ from workbench.config import Config, change
 from workbench.learning.buffer import child
 from workbench.learning.rewards import score_groups
 from workbench.tasks.leaderboard import human_rank
-from workbench.tasks.mle import MleTask, position, report
+from workbench.tasks.task import Task, position, report
 from workbench.types import Kind, State, Turn, Verdict, WorkbenchError
 
 Progress = Callable[[int, int], None]
@@ -93,7 +93,7 @@ def _shifted(on_progress: Progress | None, before: int, total: int) -> Progress 
     return None if on_progress is None else lambda done, _: on_progress(before + done, total)
 
 
-def _draft_measures(turns: Sequence[Turn], task: MleTask) -> dict[str, Any]:
+def _draft_measures(turns: Sequence[Turn], task: Task) -> dict[str, Any]:
     scored = [turn for turn in turns if turn.reward is not None]
     if not scored:
         raise WorkbenchError(
@@ -117,7 +117,7 @@ def _draft_measures(turns: Sequence[Turn], task: MleTask) -> dict[str, Any]:
 class Attempt:
     """One attempt in progress; `next_state` says where the agent acts next."""
 
-    task: MleTask
+    task: Task
     seed: int
     state: State
     debugs: int = 0
@@ -273,7 +273,7 @@ def _graded(attempt: Attempt, budget: int) -> dict[str, Any]:
     }
 
 
-def _human_rank(task: MleTask, score: float | None) -> float:
+def _human_rank(task: Task, score: float | None) -> float:
     """Share of the board that is not strictly better; 0 without a score."""
     return 0.0 if score is None else human_rank(score, task.scores, task.higher_is_better)
 

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from workbench.agent.rollout import Rollout
 from workbench.config import Config
-from workbench.tasks.mle import MleTask, position
+from workbench.tasks.task import Task, position
 from workbench.types import Group, Kind, StopReason
 
 WARN_SHARE = 0.9
@@ -19,7 +19,7 @@ LOST_SHARE = 0.1
 
 
 def rollout_metrics(
-    results: Sequence[Rollout], groups: Sequence[Group], tasks: Mapping[str, MleTask], version: int
+    results: Sequence[Rollout], groups: Sequence[Group], tasks: Mapping[str, Task], version: int
 ) -> dict[str, float]:
     """Plain numbers about what the policy did in this step; a rate with no action behind it is left out."""
     turns = [turn for group in groups for turn in group.turns if turn.reward is not None]

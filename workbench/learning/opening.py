@@ -18,7 +18,9 @@ from workbench.types import WorkbenchError
 
 def create_run(config: Config, run_path: Path | None) -> Run:
     """A new run folder. Settings are checked against the tasks before anything heavy is loaded."""
-    tasks, held_out = load_tasks(config.tasks), load_tasks(config.eval_tasks) if config.eval_drafts else []
+    repo = config.mlebench_repo
+    tasks = load_tasks(config.tasks, mlebench_repo=repo)
+    held_out = load_tasks(config.eval_tasks, mlebench_repo=repo) if config.eval_drafts else []
     shared = sorted({task.id for task in tasks} & {task.id for task in held_out})
     if shared:
         raise WorkbenchError(

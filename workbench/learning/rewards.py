@@ -18,8 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from workbench.agent.prompts import stamp
-from workbench.tasks.mle import MleTask, position
+from workbench.tasks.task import Task, position, stamp
 from workbench.types import Feedback, Group, Reward, State, Turn, Verdict, WorkbenchError
 
 NO_CODE, FAILED, RAN, VALID = 0.0, 0.05, 0.10, 0.20
@@ -62,24 +61,23 @@ def _checked(position: float | None, state: State) -> float:
     return position
 
 
-def score_groups(groups: Sequence[Group], tasks: Mapping[str, MleTask]) -> list[Group]:
+def score_groups(groups: Sequence[Group], tasks: Mapping[str, Task]) -> list[Group]:
     """The same groups with every turn's reward filled in (None: unscorable). Reads the rows of split `reward` only."""
     return [
         replace(group, turns=tuple(_scored(turn, tasks[turn.state.task]) for turn in group.turns)) for group in groups
     ]
 
 
-def _scored(turn: Turn, task: MleTask) -> Turn:
+def _scored(turn: Turn, task: Task) -> Turn:
     feedback = turn.feedback
     where = None if feedback.score is None else position(task, feedback.score, "reward")
-    copied = is_copy(feedback.code or "", turn.state.code) or feedback.submission_sha in sample_shas(task.public_dir)
+    copied = is_copy(feedback.code or "", turn.state.code) or feedback.submission_sha in sample_shas(task.sample)
     return replace(turn, reward=score(turn.state, feedback, position=where, copied=copied))
 
 
-def sample_shas(public_dir: Path) -> frozenset[str]:
+def sample_shas(sample: Path) -> frozenset[str]:
     """SHA-256 of the sample submission as it lies there and as pandas writes it after reading it."""
-    path = public_dir / "sample_submission.csv"
-    return _sample_shas(path, stamp(path))
+    return _sample_shas(sample, stamp(sample))
 
 
 @lru_cache(maxsize=1024)

@@ -38,7 +38,7 @@ from workbench.run import Run
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.grader import Grader
-from workbench.tasks.mle import MleTask
+from workbench.tasks.task import Task
 from workbench.types import Group, Kind, State, WorkbenchError
 
 REDRAWS = 3
@@ -108,8 +108,9 @@ class Trainer:
         self.started = time.monotonic()
         control.report(phase="loading the policy")
         torch.set_num_threads(config.threads)
-        self.tasks = tasks_by_id(load_tasks(config.tasks))
-        self.held_out = tasks_by_id(load_tasks(config.eval_tasks)) if config.eval_drafts else {}
+        repo = config.mlebench_repo
+        self.tasks = tasks_by_id(load_tasks(config.tasks, mlebench_repo=repo))
+        self.held_out = tasks_by_id(load_tasks(config.eval_tasks, mlebench_repo=repo)) if config.eval_drafts else {}
         self.executor = start_executor(config, [*self.tasks.values(), *self.held_out.values()])
         self.grader = Grader()
         self.policy = self._load_policy(config)
@@ -375,7 +376,7 @@ class Trainer:
         self.run.set_meta(f"drafts {when}", measures)
         return measures
 
-    def _environment(self, tasks: Mapping[str, MleTask], config: Config, *, store: bool) -> Environment:
+    def _environment(self, tasks: Mapping[str, Task], config: Config, *, store: bool) -> Environment:
         limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)
         kept = self.run if store else None
         return Environment(tasks, self.executor, limits, seed=config.seed, store=kept, grader=self.grader)
@@ -387,7 +388,7 @@ class Trainer:
         give_back_memory()
 
 
-def start_executor(config: Config, tasks: Sequence[MleTask]) -> Executor:
+def start_executor(config: Config, tasks: Sequence[Task]) -> Executor:
     """The executor for these tasks, not yet started."""
     roots = sorted({task.public_dir for task in tasks})
     return Executor(data_roots=roots, workers=config.workers, min_level=config.min_level, unsafe=config.unsafe_executor)

@@ -1,4 +1,4 @@
-"""Which tasks there are: the embedded ones by name, and any folder by path."""
+"""Which tasks there are: the embedded ones by name, any folder by path, and mle-bench's by the path of its data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from workbench.config import ROOT
 from workbench.tasks.mle import FILES, MleTask, load_task
+from workbench.tasks.mlebench import BenchTask, bench_folders, is_bench, load_bench
+from workbench.tasks.task import Task
 from workbench.types import WorkbenchError
 
 TASKS_DIR = ROOT / "data" / "tasks"
@@ -38,7 +40,8 @@ def find_folders(roots: Sequence[Path]) -> dict[str, Path]:
 def task_folders(spec: str, extra_roots: Sequence[Path | str] = ()) -> list[Path]:
     """Folders named by `spec`: ids, globs, 'train', 'heldout', 'all', or paths, separated by commas.
 
-    A path is a task folder, or a folder of task folders. Order as written, each folder once; nothing is loaded yet.
+    A path is a task folder, or a folder of task folders; what lies there says of which kind they are.
+    Order as written, each folder once; nothing is loaded yet.
     `extra_roots` are folders of task folders beside the embedded ones.
     Raises WorkbenchError for a name that fits nothing (with the nearest names).
     """
@@ -53,12 +56,20 @@ def task_folders(spec: str, extra_roots: Sequence[Path | str] = ()) -> list[Path
     return list(chosen)
 
 
-def load_tasks(spec: str, extra_roots: Sequence[Path | str] = ()) -> list[MleTask]:
+def load(folder: Path, repo: Path | str | None = None) -> MleTask | BenchTask:
+    """One task, of whichever kind; `repo`: the checkout, where it is one of mle-bench's. Raises WorkbenchError."""
+    return load_bench(folder, repo) if is_bench(Path(folder)) else load_task(folder)
+
+
+def load_tasks(
+    spec: str, extra_roots: Sequence[Path | str] = (), *, mlebench_repo: Path | str | None = None
+) -> list[Task]:
     """The tasks in the folders that `task_folders` finds.
 
+    `mlebench_repo`: the checkout for tasks of mle-bench; None: as the environment says.
     Raises WorkbenchError also for a broken task folder, and for two folders with one id.
     """
-    tasks = [load_task(folder) for folder in task_folders(spec, extra_roots)]
+    tasks: list[Task] = [load(folder, mlebench_repo) for folder in task_folders(spec, extra_roots)]
     ids = [task.id for task in tasks]
     for task in tasks:
         if ids.count(task.id) > 1:
@@ -68,6 +79,10 @@ def load_tasks(spec: str, extra_roots: Sequence[Path | str] = ()) -> list[MleTas
     return tasks
 
 
+def _inside(root: Path) -> list[Path]:
+    return [*find_folders([root]).values(), *bench_folders(root)]
+
+
 def _folders(part: str, folders: dict[str, Path]) -> list[Path]:
     path = Path(part).expanduser()
     if part in SETS:
@@ -75,7 +90,7 @@ def _folders(part: str, folders: dict[str, Path]) -> list[Path]:
     elif part in folders:
         part_names = [part]
     elif path.is_dir():
-        inside = [] if (path / "config.yaml").is_file() else list(find_folders([path]).values())
+        inside = [] if (path / "config.yaml").is_file() or is_bench(path) else _inside(path)
         return inside or [path]
     elif path.is_file():
         raise WorkbenchError(f"'{part}' is a file: a task is a folder with {', '.join(FILES)}.")

@@ -19,18 +19,15 @@ from workbench.tasks.leaderboard import better
 from workbench.tasks.leakage import find_leak, tables, target_codes
 from workbench.tasks.mle import (
     FILES,
-    SPLITS,
     MleTask,
-    Split,
     answers,
     grade,
-    position,
     read_config,
-    report,
     submission_bytes,
 )
 from workbench.tasks.pipelines import constant
 from workbench.tasks.submission import canonical_id
+from workbench.tasks.task import SPLITS, Split, position, report
 from workbench.types import WorkbenchError
 
 __all__ = ["PROOFS", "check_task", "submission_bytes"]

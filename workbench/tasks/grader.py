@@ -7,8 +7,9 @@ outlives the process that asks, not even one that is killed; a question that it 
 
 Not a thread: none can be stopped. Not `multiprocessing`: a fork of a process with threads may hang, and a spawn imports
 the user's main module again. The commands that grade and nothing else (`workbench grade`, `workbench tasks check`) call
-`mle.grade` themselves: their process is one of its own already. So does `workbench evaluate`, once for each final
-submission: the worker has found it valid before.
+`Task.grade` themselves: their process is one of its own already. So does `workbench evaluate`, once for each final
+submission: the worker has found it valid before. A task of mle-bench, whose grader is code of that checkout, takes a
+worker even then: `shared`.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ import threading
 import traceback
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.tasks.mle import Grade, MleTask, Split, grade, load_task
+from workbench.tasks.catalog import load
+from workbench.tasks.task import NOTHING, Grade, Split, Task
 from workbench.types import WorkbenchError
 
-__all__ = ["Grader", "GradingLost"]
+__all__ = ["Grader", "GradingLost", "shared"]
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +61,8 @@ class Grader:
         self, *, limit_s: float = LIMIT_S, memory_mb: int = MEMORY_MB, command: Sequence[str] = COMMAND
     ) -> None:
         self.limit_s = limit_s
-        self._command = (*command, str(memory_mb))
+        self._memory_mb = memory_mb
+        self._command = tuple(command)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._end = lambda: None  # of the present process, by whoever is first
@@ -73,17 +77,23 @@ class Grader:
             finally:
                 self._lock.release()
 
-    def grade(self, task: MleTask, submission: bytes | None, split: Split) -> Grade:
-        """`mle.grade`, elsewhere.
+    def grade(self, task: Task, submission: bytes | None, split: Split) -> Grade:
+        """`task.grade_here`, elsewhere.
 
         Raises GradingLost past the limits, WorkbenchError for a task folder that is broken and when the worker does not
         start, RuntimeError with the worker's traceback for what else was raised there.
         """
         if submission is None:
-            return grade(task, None, split)
-        header = {"folder": str(task.folder), "split": split, "limit_s": self.limit_s}
+            return Grade(None, NOTHING)
+        header = {
+            "folder": str(task.folder),
+            "repo": task.repo and str(task.repo),
+            "split": split,
+            "limit_s": self.limit_s + task.grading_s,
+            "memory_mb": self._memory_mb + task.grading_mb,
+        }
         try:
-            answer = self._answer(json.dumps(header).encode(), submission)
+            answer = self._answer(header, submission)
         except GradingLost as lost:
             sha = hashlib.sha256(submission).hexdigest()
             log.warning("a submission to task '%s' was not graded (sha256 %s): %s", task.id, sha, lost)
@@ -94,7 +104,7 @@ class Grader:
             raise WorkbenchError(answer["mistake"])
         if "error" in answer:
             raise RuntimeError(f"grading a submission to task '{task.id}' failed:\n{answer['error']}")
-        return Grade(answer["score"], answer["reason"])
+        return Grade(**answer)
 
     def close(self) -> None:
         """End the worker, whatever it does. Idempotent; whoever waits for a grade gets WorkbenchError."""
@@ -104,7 +114,7 @@ class Grader:
         with self._lock:
             self._drop()
 
-    def _answer(self, header: bytes, submission: bytes) -> dict[str, Any]:
+    def _answer(self, header: dict[str, Any], submission: bytes) -> dict[str, Any]:
         with self._lock:
             for _ in range(2):  # a worker that somebody killed gets one successor
                 process = self._running()
@@ -121,15 +131,17 @@ class Grader:
                 raise self._not_started(f"it ended, or took longer than {BOOT_S:g} s")
             raise GradingLost("the grader's process ended twice.")
 
-    def _ask(self, process: subprocess.Popen[bytes], header: bytes, submission: bytes) -> dict[str, Any] | None:
+    def _ask(
+        self, process: subprocess.Popen[bytes], header: dict[str, Any], submission: bytes
+    ) -> dict[str, Any] | None:
         """One question; None when the worker ended."""
         assert process.stdin is not None
-        with _deadline(process, self.limit_s) as late:
+        with _deadline(process, header["limit_s"]) as late:
             with contextlib.suppress(OSError):
-                _send(process.stdin, header, submission)
+                _send(process.stdin, json.dumps(header).encode(), submission)
             answer = _receive(process.stdout)
         if answer is None and late.is_set():
-            raise GradingLost(f"grading took longer than {self.limit_s:g} s.")
+            raise GradingLost(f"grading took longer than {header['limit_s']:g} s.")
         if answer is None:
             return None
         found = json.loads(answer)
@@ -180,6 +192,12 @@ class Grader:
         self._process, self._ready, self._end = None, False, lambda: None
 
 
+@lru_cache(maxsize=1)
+def shared() -> Grader:
+    """The grader of whoever has none, for tasks that must not be graded in their process."""
+    return Grader()
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     for stream in (process.stdin, process.stdout):
@@ -228,43 +246,54 @@ def _receive(stream: IO[bytes] | None) -> bytes | None:
 
 
 def main() -> None:
-    """Answer questions until stdin ends. Argument: MB of address space beyond that of the libraries."""
+    """Answer questions until stdin ends."""
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     import sklearn.metrics  # noqa: F401
 
-    _limit_memory(int(sys.argv[1]))
+    ready_mb = _address_mb()
     _send(answers, b"ready")
     while (header := _receive(questions)) is not None and (submission := _receive(questions)) is not None:
         question = json.loads(header)
         signal.setitimer(signal.ITIMER_REAL, 2 * question["limit_s"])  # kills, should nobody else be there to do it
-        answer = _judged(question["folder"], question["split"], submission)
+        _limit_memory(ready_mb, question["memory_mb"])
+        answer = _judged(question, submission)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _send(answers, json.dumps(answer).encode())
 
 
-def _judged(folder: str, split: Split, submission: bytes) -> dict[str, Any]:
+def _judged(question: dict[str, Any], submission: bytes) -> dict[str, Any]:
     try:
-        result = grade(_task(folder), submission, split)
+        return asdict(_task(question["folder"], question["repo"]).grade_here(submission, question["split"]))
     except MemoryError:
         return {"lost": "grading needed more memory than the grader may have."}
     except WorkbenchError as error:
         return {"mistake": str(error)}
     except Exception:
         return {"error": traceback.format_exc()}
-    return {"score": result.score, "reason": result.reason}
 
 
-_task = lru_cache(maxsize=None)(lambda folder: load_task(Path(folder)))
+_task = lru_cache(maxsize=None)(lambda folder, repo: load(Path(folder), repo))
 
 
-def _limit_memory(megabytes: int) -> None:
+def _address_mb() -> int | None:
+    """Address space of this process, MB; None where there is no /proc."""
     import resource
 
-    with contextlib.suppress(OSError, ValueError):  # no /proc here, or a lower limit already
+    with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + megabytes * 2**20
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        return pages * resource.getpagesize() // 2**20
+    return None
+
+
+def _limit_memory(ready_mb: int | None, more_mb: int) -> None:
+    """Lets this process have so much address space beyond what it had when it was ready."""
+    import resource
+
+    if ready_mb is not None:
+        with contextlib.suppress(OSError, ValueError):  # a lower limit already
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, ((ready_mb + more_mb) * 2**20, hard))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from workbench.tasks.leaderboard import better
 from workbench.tasks.metrics import Metric
-from workbench.tasks.mle import MleTask, answers, grade, position, submission_bytes
+from workbench.tasks.mle import MleTask, answers, grade, submission_bytes
 from workbench.tasks.submission import canonical_id
+from workbench.tasks.task import position
 
 Array = NDArray[np.float64]
 

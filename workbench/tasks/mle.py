@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import csv
 import difflib
+import hashlib
 import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from workbench.tasks.leaderboard import Thresholds, above_median, better, medal, read_leaderboard, thresholds
+from workbench.tasks.leaderboard import Thresholds, better, read_leaderboard, thresholds
 from workbench.tasks.metrics import METRICS, Metric
 from workbench.tasks.submission import BadSubmission, Form, canonical_id, parse
+from workbench.tasks.task import NOTHING, SPLITS, Grade, Split, file_sha
 from workbench.types import WorkbenchError
 
 NEEDED = (
@@ -35,8 +36,6 @@ NEEDED = (
 """Settings of config.yaml; label metrics need `classes` too."""
 OPTIONAL = ("classes", "origin", "thresholds", "expert_lead", "sha256")
 """What else may stand there; `workbench tasks check` proves thresholds and hashes where they are stated."""
-Split = Literal["reward", "final"]
-SPLITS: tuple[Split, ...] = ("reward", "final")
 FILES = (
     "config.yaml",
     "description.md",
@@ -80,13 +79,45 @@ class MleTask:
         """Folder with train.csv, test.csv and sample_submission.csv: all that an agent's script may read."""
         return self.folder / "public"
 
+    @property
+    def sample(self) -> Path:
+        return self.public_dir / "sample_submission.csv"
 
-@dataclass(frozen=True, slots=True)
-class Grade:
-    """`score` rounded to 5 decimals, or the `reason` why there is none."""
+    @property
+    def metric_name(self) -> str:
+        return self.metric.name
 
-    score: float | None
-    reason: str | None
+    @property
+    def repo(self) -> Path | None:
+        """None: all of it lies in its folder."""
+        return None
+
+    @property
+    def max_bytes(self) -> int:
+        """Size of the largest submission that is read."""
+        return answers(self).form.max_bytes
+
+    @property
+    def grading_s(self) -> float:
+        """It is the grader's own limits that are made for these tasks."""
+        return 0.0
+
+    @property
+    def grading_mb(self) -> int:
+        return 0
+
+    def digest(self) -> str:
+        """Equal for tasks that show a script the same files and grade what it writes in the same way."""
+        grader = (self.metric.name, self.id_column, self.target_columns, self.classes)
+        shown = [self.public_dir / f"{name}.csv" for name in ("train", "test", "sample_submission")]
+        files = [file_sha(path) for path in (*shown, self.folder / "private" / "answers.csv")]
+        return hashlib.sha256(repr((grader, files)).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def grade(self, submission: bytes | None, split: Split) -> Grade:
+        """See `grade`: no code but ours is run, so any process will do."""
+        return grade(self, submission, split)
+
+    grade_here = grade
 
 
 def load_task(folder: Path | str) -> MleTask:
@@ -292,7 +323,7 @@ def grade(task: MleTask, submission: bytes | None, split: Split) -> Grade:
     Raises WorkbenchError for a task that has no finite score for a valid submission.
     """
     if submission is None:
-        return Grade(None, "no submission.csv was written.")
+        return Grade(None, NOTHING)
     truth = answers(task)
     try:
         values = parse(submission, truth.form)
@@ -306,39 +337,3 @@ def grade(task: MleTask, submission: bytes | None, split: Split) -> Grade:
             f"finite number, mend the task, `workbench tasks check {task.folder}` says what is wrong."
         )
     return Grade(round(score, 5), None)
-
-
-def position(task: MleTask, score: float, split: Split) -> float:
-    """Where a score lies between the constant (0) and the gold threshold (1), clipped: our choice of reward scale.
-
-    A formula that works in both directions: (score - dummy) / (gold - dummy).
-    """
-    dummy = task.dummy_score[split]
-    return min(1.0, max(0.0, (score - dummy) / (task.thresholds.gold - dummy)))
-
-
-def report(task: MleTask, submission: bytes | None, path: Path | str | None = None) -> dict[str, Any]:
-    """mle-bench's `CompetitionReport` fields for the rows `final`, and `reason` (None when valid)."""
-    result = grade(task, submission, "final")
-    board, up = task.thresholds, task.higher_is_better
-    score = result.score
-    won = None if score is None else medal(score, board, up)
-    return {
-        "competition_id": task.id,
-        "score": score,
-        "gold_threshold": board.gold,
-        "silver_threshold": board.silver,
-        "bronze_threshold": board.bronze,
-        "median_threshold": board.median,
-        "any_medal": won is not None,
-        "gold_medal": won == "gold",
-        "silver_medal": won == "silver",
-        "bronze_medal": won == "bronze",
-        "above_median": score is not None and above_median(score, board, up),
-        "submission_exists": submission is not None,
-        "valid_submission": score is not None,
-        "is_lower_better": not up,
-        "created_at": datetime.now().isoformat(),
-        "submission_path": "" if path is None else str(path),
-        "reason": result.reason,
-    }

@@ -1,0 +1,129 @@
+"""`workbench grade` of competitions of mle-bench, of many submissions, and averaged over seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from miniature import Bench, add, make_bench, truth_of
+
+from workbench.cli.main import run_command
+from workbench.config import ROOT
+
+WHALE = "the-icml-2013-whale-challenge-right-whale-redux"
+CACTUS = "aerial-cactus-identification"
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = make_bench(tmp_path)
+    monkeypatch.setenv("WORKBENCH_MLEBENCH", str(made.repo))
+    for name in (CACTUS, WHALE):
+        add(made, name)
+        truth_of(name).to_csv(tmp_path / f"{name}.csv", index=False)
+    return made
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    assert run_command([*arguments, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out)
+
+
+def test_a_competition_is_graded_listed_and_checked(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = said(capsys, "grade", str(bench.root / WHALE), str(tmp_path / f"{WHALE}.csv"))
+    assert (found["competition_id"], found["score"], found["gold_medal"]) == (WHALE, 1.0, True)
+    assert (found["grader"], found["grader_note"], found["reason"]) == ("mle-bench", None, None)
+    assert said(capsys, "tasks", "check", str(bench.root))["ok"] is True
+    rows = said(capsys, "tasks", "list", str(bench.root))["tasks"]
+    assert [(row["id"], row["metric"], row["direction"], row["gold"]) for row in rows] == [
+        (CACTUS, "auc", "higher", 0.98),
+        (WHALE, "auc", "higher", 0.98),
+    ]
+    assert run_command(["tasks", "list", str(bench.root)]) == 0
+    assert capsys.readouterr().out.splitlines()[2].startswith(WHALE)
+
+
+def test_a_file_of_submissions(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text("clip\n1\n")
+    runs = [(WHALE, f"{WHALE}.csv"), (WHALE, "bad.csv"), (CACTUS, "nowhere.csv"), (CACTUS, f"{CACTUS}.csv")]
+    lines = [json.dumps({"competition_id": name, "submission_path": str(tmp_path / file)}) for name, file in runs]
+    (tmp_path / "runs.jsonl").write_text("\n".join(["# mine", *lines, ""]))
+    arguments = ["grade", str(bench.root), "--jsonl", str(tmp_path / "runs.jsonl"), "--out", str(tmp_path / "out")]
+    found = said(capsys, *arguments)
+    sums = {name: value for name, value in found.items() if name != "competition_reports"}
+    assert sums == {
+        "total_runs": 4,
+        "total_runs_with_submissions": 3,
+        "total_valid_submissions": 2,
+        "total_medals": 2,
+        "total_gold_medals": 2,
+        "total_silver_medals": 0,
+        "total_bronze_medals": 0,
+        "total_above_median": 2,
+    }
+    (written,) = (tmp_path / "out").glob("*_grading_report.json")
+    assert json.loads(written.read_text()) == found
+    assert [report["submission_exists"] for report in found["competition_reports"]] == [True, True, False, True]
+    (tmp_path / "runs.jsonl").write_text('{"competition_id": 3}\n')
+    assert run_command(arguments) == 1
+    assert capsys.readouterr().err.startswith(f"Line 1 of '{tmp_path / 'runs.jsonl'}' is not as wanted: expected")
+
+
+def report(name: str, medal: str | None) -> dict:
+    medals = {f"{other}_medal": other == medal for other in ("gold", "silver", "bronze")}
+    won = medal is not None
+    flags = {"above_median": won, "submission_exists": True, "valid_submission": True}
+    return {"competition_id": name, **medals, **flags}
+
+
+def test_the_mean_over_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three seeds of two competitions win 2, 1 and 0 medals: 50 ± 100·(1/2)/√3; then one report is missing."""
+    files = [
+        [report("a", "gold"), report("b", "bronze")],
+        [report("a", "silver"), report("b", None)],
+        [report("a", None), report("b", None)],
+    ]
+    paths = [tmp_path / f"{number}.json" for number in range(3)]
+    for path, reports in zip(paths, files, strict=True):
+        path.write_text(json.dumps({"competition_reports": reports}))
+    arguments = [word for path in paths for word in ("--aggregate", str(path))]
+    found = said(capsys, "grade", *arguments)
+    assert (found["num_seeds_averaged"], found["num_competitions_per_seed"]) == (3, 2)
+    error = 50 / math.sqrt(3)
+    assert found["metrics"]["any_medal_percentage"] == pytest.approx(
+        {"mean": 50.0, "standard_error": error, "ci_lower": 50 - 1.96 * error, "ci_upper": 50 + 1.96 * error}
+    )
+    assert found["metrics"]["gold_medal_percentage"]["mean"] == pytest.approx(100 / 6)
+    assert found["metrics"]["valid_submissions_percentage"] == {
+        "mean": 100.0,
+        "standard_error": 0.0,
+        "ci_lower": 100.0,
+        "ci_upper": 100.0,
+    }
+    paths[1].write_text(json.dumps({"competition_reports": files[1][:1]}))
+    assert said(capsys, "grade", *arguments)["num_seeds_averaged"] == 2
+    padded = said(capsys, "grade", *arguments, "--pad-missing")
+    assert padded["num_seeds_averaged"] == 3
+    assert padded["metrics"]["valid_submissions_percentage"]["mean"] == pytest.approx(100 * (1 + 1 + 0.5) / 3)
+    (tmp_path / "ids.txt").write_text("a\nb\nc")
+    split = ["--split", str(tmp_path / "ids.txt")]
+    assert said(capsys, "grade", *arguments, *split, "--pad-missing")["metrics"]["total_competitions"]["mean"] == 3.0
+    assert run_command(["grade", *arguments, *split]) == 1
+    assert capsys.readouterr().err.startswith("There are no reports of c, so no seed is complete: grade them")
+    assert run_command(["grade", "--aggregate", str(ROOT / "README.md")]) == 1
+    assert "is no report: expected what" in capsys.readouterr().err
+
+
+def test_words_for_people(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (bench.place(CACTUS) / "grade.py").write_text("import nowhere\n")
+    assert run_command(["grade", str(bench.root / CACTUS), str(tmp_path / f"{CACTUS}.csv")]) == 0
+    first, _, third = capsys.readouterr().out.splitlines()
+    assert first == "score 1 (higher is better): gold medal, above the median"
+    assert third.startswith(f"graded by the workbench: mlebench.competitions.{CACTUS}.grade cannot be imported")
