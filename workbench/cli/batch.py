@@ -34,6 +34,9 @@ TRIES = 2
 """Times that a run which fails is tried in one call."""
 KILL_S = 15.0
 """Seconds from the second signal to the end by force."""
+NOTEBOOK_S = 120.0
+"""Seconds that a notebook has to stop by itself: an interrupt that meets a kernel between two cells may be lost there,
+and what is trained in it survives the second signal, which ends it at once."""
 OVER_S = 60.0
 """Seconds that a run has to save its last step once it has taken too long."""
 REASON = 300
@@ -122,7 +125,7 @@ class Batch:
         return self._summary(left)
 
     def _work(self, queue: deque[Job], caught: Sequence[int], show: Callable[..., None], end: float) -> None:
-        told, killed_at = 0, math.inf
+        told, again_at, killed_at = 0, math.inf, math.inf
         while self.running or (queue and not caught and time.monotonic() < end):
             while len(self.running) < self.sweep.parallel and not caught and time.monotonic() < end:
                 job = next((job for job in queue if not self._busy(job)), None)
@@ -130,8 +133,9 @@ class Batch:
                     break
                 queue.remove(job)
                 self._start(job)
-            if len(caught) > told:
+            if len(caught) > told or time.monotonic() > again_at:
                 self._pass_on(caught[0], again=told > 0)
+                again_at = time.monotonic() + NOTEBOOK_S if self.sweep.notebook and not told else math.inf
                 killed_at = time.monotonic() + KILL_S if told else killed_at
                 told = len(caught)
             for child in list(self.running):
@@ -277,7 +281,8 @@ class Batch:
     def _progress(self, queued: int) -> dict[str, Any]:
         ended = len(self.sweep.jobs) - queued - len(self.running)
         names = ", ".join(child.job.name for child in self.running)
-        progress = {"phase": f"running {names}" if names else "waiting", "done": ended, "total": len(self.sweep.jobs)}
+        phase = f"running {names}" if names else "waiting" if queued else "finished"
+        progress: dict[str, Any] = {"phase": phase, "done": ended, "total": len(self.sweep.jobs)}
         took = [result["took_s"] for result in self.results.values() if result["status"] == "done"]
         if took:
             each = fmean(took)
