@@ -146,6 +146,7 @@ def timeless(path: Path) -> pd.DataFrame:
     return metrics[[name for name in metrics if not name.startswith(("seconds", "at", "tokens_per_s", "cpu_s"))]]
 
 
+@pytest.mark.slow
 def test_a_batch_of_the_trainer_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     """SIGKILL at the first checkpoint: the run saves itself, and is gone on with as `workbench resume` does."""
     file = trainer_sweep(tmp_path, [3])
