@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from workbench.agent.environment import Outcome
-from workbench.learning.evaluate import MAX_DEBUGS, Attempt, interval, summarise
+from workbench.learning.curves import interval
+from workbench.learning.evaluate import MAX_DEBUGS, Attempt, summarise
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.mle import MleTask
 from workbench.types import Action, Feedback, Kind, State, StopReason, Turn, Verdict, WorkbenchError

@@ -6,7 +6,6 @@ graded once on the `final` rows. No hidden score ever reaches the agent.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from workbench.agent.policy import Policy
 from workbench.agent.rollout import refuse_lost, rollout
 from workbench.config import Config, change
 from workbench.learning.buffer import child
+from workbench.learning.curves import interval
 from workbench.learning.rewards import score_groups
 from workbench.tasks.leaderboard import human_rank
 from workbench.tasks.task import Task, position, report
@@ -32,8 +32,6 @@ value draws other drafts."""
 
 MAX_DEBUGS = 3
 """Debug steps in a row before an attempt starts over from a new draft (as AIDE does)."""
-
-INTERVAL_DRAWS = 2000
 
 
 def measure_drafts(
@@ -276,12 +274,3 @@ def _graded(attempt: Attempt, budget: int) -> dict[str, Any]:
 def _human_rank(task: Task, score: float | None) -> float:
     """Share of the board that is not strictly better; 0 without a score."""
     return 0.0 if score is None else human_rank(score, task.scores, task.higher_is_better)
-
-
-def interval(values: Sequence[float], *, draws: int = INTERVAL_DRAWS, seed: int = 0) -> list[float] | None:
-    """95 % bootstrap interval of the mean over `values` (one per seed); None below two values."""
-    if len(values) < 2:
-        return None
-    generator = random.Random(seed)
-    means = sorted(fmean(generator.choices(values, k=len(values))) for _ in range(draws))
-    return [means[int(0.025 * draws)], means[int(0.975 * draws) - 1]]
