@@ -17,8 +17,6 @@ from workbench.agent.prompts import (
     card,
     error_line,
     messages,
-    parse_code,
-    parse_own_score,
     trim,
 )
 from workbench.tasks.catalog import load_tasks
@@ -146,64 +144,7 @@ def test_the_target_is_the_one_that_the_task_names(tmp_path: Path) -> None:
     assert card(load_task(folder)).target.name == "defaulted"
 
 
-# --- completions
-
-FENCED = f"Here it is.\n```python\n{SCRIPT}```\nDone."
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("", None),
-        ("   \n\n", None),
-        ("I am sorry, I cannot do that.", None),
-        ("Привет, мир! 你好", None),
-        ("\u202e\u0000\ufeff\U0001f600", None),
-        ("```python\n```", None),
-        ("```\n\n```", None),
-        (SCRIPT, SCRIPT),
-        (FENCED, SCRIPT),
-        (FENCED.replace("```python", "```py"), SCRIPT),
-        (FENCED.replace("```python", "```"), SCRIPT),
-        (FENCED.replace("```python", "  ``` Python  "), SCRIPT),
-        (f"```python\n{SCRIPT}", SCRIPT),  # cut before the fence was closed
-        (f"```bash\npip install x\n```\n```python\n{SCRIPT}```", SCRIPT),
-        (f"```python\nx = (\n```\nBetter:\n```python\n{SCRIPT}```", SCRIPT),
-        (f"```python\n{SCRIPT}```\n```python\ny = (\n```", SCRIPT),
-        ("```python\nx = (\n```", "x = (\n"),
-        ("print('naïve — 😀')", "print('naïve — 😀')\n"),
-        ("x = 1\r\nprint(x)\r\n", "x = 1\r\nprint(x)\n"),
-        ("First I look at the data. Then,\nfor each column, I fill what is missing\nwith its mean.", None),
-        ("# Approach\n\nWe fit a forest.", None),
-        ("# Approach", None),
-        ("if you want more,\nask again.", None),
-        ("import the data and fit", None),
-        ("from the data we learn\nx", None),
-        ("Sorry.", None),
-        ("Sorry", None),
-        ("# load\nimport pandas as pd\nx = (\n", "# load\nimport pandas as pd\nx = (\n"),
-        ("train = pd.read_csv(\n", "train = pd.read_csv(\n"),
-        ("for c in columns:\n    x = (\n", "for c in columns:\n    x = (\n"),
-        ("def broken(:\n    pass\n", "def broken(:\n    pass\n"),
-        ("try:\n    x = (\n", "try:\n    x = (\n"),
-        ("raise ValueError(1)\n", "raise ValueError(1)\n"),
-    ],
-)
-def test_the_script_of_a_completion(text: str, code: str | None) -> None:
-    assert parse_code(text) == code
-
-
-@given(st.text(max_size=300))
-@settings(max_examples=300, deadline=None)
-def test_no_completion_is_too_odd(text: str) -> None:
-    for body in (text, f"```python\n{text}\n```", f"```\n{text}"):
-        code = parse_code(body)
-        assert code is None or code.strip()
-
-
-def test_deeply_nested_source_is_handed_on_not_raised() -> None:
-    code = "x = " + "(" * 5000 + "1" + ")" * 5000
-    assert parse_code(f"```python\n{code}\n```") == code + "\n"
+# --- pieces
 
 
 @pytest.mark.parametrize(
@@ -222,22 +163,6 @@ def test_deeply_nested_source_is_handed_on_not_raised() -> None:
 def test_the_line_that_names_the_exception(stderr: str, line: str | None) -> None:
     found = error_line(stderr)
     assert found is None if line is None else found is not None and found.startswith(line)
-
-
-@pytest.mark.parametrize(
-    ("stdout", "score"),
-    [
-        ("Validation score: 0.81234\n", 0.81234),
-        ("Validation score: 0.5\nfoo\nFinal validation score = -1e-3\n", -0.001),
-        ("Validation score: nan\n", None),
-        ("Validation score: 1e999\n", None),
-        ("Validation score: about 0.7\n", None),
-        ("My Validation score: 0.7 is good\n", None),
-        ("", None),
-    ],
-)
-def test_the_score_that_a_script_prints_of_itself(stdout: str, score: float | None) -> None:
-    assert parse_own_score(stdout) == score
 
 
 @given(st.text(max_size=200), st.integers(0, 250))

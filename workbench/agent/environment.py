@@ -26,7 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from workbench.agent.prompts import parse_code, parse_own_score, stamp, trim
+from workbench.agent.completions import parse_code, parse_own_score
+from workbench.agent.prompts import stamp, trim
 from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.sandbox.mounts import LIBRARIES
 from workbench.tasks.grader import BOOT_S, Grader, GradingLost
