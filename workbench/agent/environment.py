@@ -163,6 +163,11 @@ class Environment:
             first = self._counts(key, self._step)
         return lambda: self._wait(key, task_id, started, first)
 
+    def known(self, task_id: str, code: str) -> Feedback | None:
+        """What a script of this task came to when it was run, from the store; None without that. Runs nothing."""
+        stored = self.store.result(self._key(self.tasks[task_id], code)) if self.store is not None else None
+        return None if stored is None else feedback_from_dict(stored["feedback"])
+
     def _counts(self, key: str, step: int | None) -> bool:
         """Whether a program first run in `step` is a new execution of the present one. That a resumed run reads back
         what it had run before it was interrupted makes no difference to its figures."""
