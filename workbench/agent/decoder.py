@@ -170,7 +170,9 @@ class Decoder:
         else:
             self.layers = [_SampledLayer(layer) for layer in self.body.layers]
         head = self.body.head.weight
-        if (now := fingerprint([head])) != self._head_weight:  # a frozen one is large, and rarely another
+        now = fingerprint([head])
+        # A frozen one is large, and rarely another. One that is trained has changed: a single norm may hide that.
+        if head.requires_grad or now != self._head_weight:
             self._head_weight, self._head = now, laid_out(head)
 
     # --- prompts
