@@ -243,6 +243,18 @@ def test_what_was_read_by_other_weights_is_forgotten(of_kind: Callable[..., Poli
     assert _reads(policy, [prompt], decoder)[1] == [30]
 
 
+def test_a_trained_head_is_taken_over_though_its_norm_stays(of_kind: Callable[..., Policy]) -> None:
+    """An optimizer in one kernel changes no version of a tensor, and a norm in fp32 can be equal by chance."""
+    policy = of_kind("llama", adapter="full")
+    prompt, head = [*range(30)], policy.model.lm_head.weight
+    decoder, _, _ = _reads(policy, [prompt])
+    head.data[:2] = head.data[:2].flip(0)
+    policy.model.model.norm.weight.data.mul_(1.5)
+    after = _reads(policy, [prompt], decoder)[2][0]
+    new = _reads(policy, [prompt])[2][0]
+    assert (after.logits - new.logits).abs().max() < 1e-5
+
+
 def test_after_forgetting_all_is_read_as_by_a_new_generator(of_kind: Callable[..., Policy]) -> None:
     policy = of_kind("llama")
     prompts = [[*range(30)], [*range(20), 99, 98, 97]]
