@@ -1,8 +1,10 @@
-"""From a state to a prompt within a token budget, and from a completion back to a script.
+"""From a state to a prompt within a token budget; the way back is in completions.py.
 
-Everything a prompt says comes from the public files of the task and from the state; nothing hidden is read. The wording
-is one mechanism for all policies: a small budget gives a compact card, a large one adds the task's description and a
-few rows. What does not fit is left out by priority, whole lines at a time, never through a section's header.
+Everything a prompt says comes from the public files of the task and from the state; nothing hidden is read. A budget
+below `FULL_BUDGET` gives a compact card, which the embedded policy was trained on; a larger one the full form, after
+AIDE's prompts for drafting, debugging and improving: description, data preview, previous script and what came of it,
+what to do now, limits, form of the answer. What does not fit is left out by priority, whole lines at a time, never
+through a section's header; where not even that is enough, the compact card is what is left.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from workbench.types import Kind, State, WorkbenchError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from workbench.sandbox.executor import Limits
     from workbench.tasks.mle import MleTask
 
 FULL_BUDGET = 1024
-"""From this many prompt tokens the description, a data preview and guidelines are added."""
+"""From this many prompt tokens on the full form is used."""
 TEMPLATE_RESERVE = 24
 """Tokens left for the chat template's own marks; `agent/rollout.py: prompt_ids` counts what a larger one takes."""
 
@@ -35,11 +38,21 @@ WANTS = {
     "number": "Submit numbers.",
 }
 INSTRUCTION = "Write one Python script. It prints `Validation score: <float>` and writes ./submission.csv."
+INTRODUCTION = "You solve a machine-learning task by writing a Python script that is run and graded.\n"
+ASK = {
+    Kind.DRAFT: "Write a first solution: simple and sure to run. One model with the preprocessing that the columns "
+    "need, no ensemble, no search over settings.\n",
+    Kind.DEBUG: "Find the cause of the failure and mend it. Keep what works and change no more than is needed; an error "
+    "that is caught and passed over is not mended.\n",
+    Kind.IMPROVE: "Make one change that should better the validation score: a feature, the preprocessing, the model or "
+    "its settings. Leave the rest as it is, so that the score shows what the change is worth.\n",
+}
+"""What is to be done in a state, by its kind; in the full form only."""
 GUIDELINES = (
-    "Guidelines: answer with a single ```python block that holds the whole script; use pandas and scikit-learn; handle "
-    "missing values and text columns; estimate the metric on rows held out from train.csv; the script has a few "
-    "seconds of CPU time and no network."
+    "Use pandas and scikit-learn. Handle missing values and text columns. Estimate the metric on rows held out from "
+    "train.csv, never on rows that the model has seen.\n"
 )
+ANSWER = "Say in two or three sentences what you do and why; then one ```python block that holds the whole script.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,8 @@ class Card:
     columns: tuple[Column, ...]
     description: str = ""
     preview: str = ""
+    files: tuple[str, ...] = ()
+    """The public files with their rows and columns."""
 
 
 class PromptTooLong(WorkbenchError):
@@ -81,7 +96,9 @@ class PromptTooLong(WorkbenchError):
 class _Detail:
     """How much of each trimmable section is shown."""
 
-    description: bool
+    full: bool
+    description: int
+    """Most characters of the description."""
     preview: bool
     examples: bool
     columns: int
@@ -91,20 +108,24 @@ class _Detail:
     """Most characters of a line of code."""
 
 
-def messages(state: State, task: MleTask, *, budget: int, count: Callable[[str], int]) -> list[dict[str, str]]:
+def messages(
+    state: State, task: MleTask, *, budget: int, count: Callable[[str], int], limits: Limits | None = None
+) -> list[dict[str, str]]:
     """One user message for `state` whose content, with `TEMPLATE_RESERVE`, has at most `budget` tokens under `count`.
 
-    Raises `PromptTooLong` when not even the smallest form fits.
+    `limits` of a run are told in the full form. Raises `PromptTooLong` when not even the smallest form fits.
     """
-    return [{"role": "user", "content": render(state, card(task), budget=budget, count=count)}]
+    return [{"role": "user", "content": render(state, card(task), budget=budget, count=count, limits=limits)}]
 
 
-def render(state: State, facts: Card, *, budget: int, count: Callable[[str], int]) -> str:
+def render(
+    state: State, facts: Card, *, budget: int, count: Callable[[str], int], limits: Limits | None = None
+) -> str:
     """The message's text; see `messages`."""
     limit = budget - TEMPLATE_RESERVE
     text = ""
     for detail in _details(state, facts, full=budget >= FULL_BUDGET):
-        text = _text(state, facts, detail)
+        text = _full(state, facts, detail, limits) if detail.full else _compact(state, facts, detail)
         if count(text) <= limit:
             return text
     raise PromptTooLong(
@@ -159,6 +180,10 @@ def card_from_frames(
         test_rows=len(test),
         columns=tuple(_column(train[name]) for name in features),
         preview=train.head(3).to_csv(index=False),
+        files=tuple(
+            f"{name}.csv ({len(table):,} rows × {table.shape[1]:,} columns)"
+            for name, table in (("train", train), ("test", test), ("sample_submission", sample))
+        ),
     )
 
 
@@ -183,49 +208,105 @@ def _short(value: str) -> str:
 
 def _details(state: State, facts: Card, *, full: bool) -> Iterator[_Detail]:
     """From everything to almost nothing, in the order in which sections are given up."""
-    columns, output, code = len(facts.columns), 600 if full else 0, 1_000_000
-    detail = _Detail(full, full, True, columns, output, code)
+    columns, lines = len(facts.columns), len(state.code.splitlines())
+    detail = _Detail(full, len(facts.description), full, True, columns, KEPT_OUTPUT if full else 0, 1_000_000)
     yield detail
     if full:
-        for change in ({"preview": False}, {"output": 200}, {"output": 0}):
-            detail = replace(detail, **change)
+        for change in _FIRST_TO_GO:
+            detail = replace(detail, **{name: min(getattr(detail, name), most) for name, most in change.items()})
             yield detail
+        for cut in _fewer(lines, 24):
+            yield replace(detail, code=cut)
+        yield (detail := _Detail(False, 0, False, True, columns, 0, 1_000_000))
     detail = replace(detail, examples=False)
     yield detail
     while detail.columns > 6:
         detail = replace(detail, columns=max(6, detail.columns - 2))
         yield detail
-    detail = replace(detail, description=False)
-    yield detail
-    lines = len(state.code.splitlines())
-    while lines > 8:
-        lines = max(8, lines * 3 // 4)
-        detail = replace(detail, code=lines)
+    for cut in _fewer(lines, 8):
+        detail = replace(detail, code=cut)
         yield detail
     detail = replace(detail, columns=0)
     yield detail
     yield replace(detail, width=80)
 
 
-def _text(state: State, facts: Card, detail: _Detail) -> str:
-    parts = [_task_lines(facts), _column_lines(facts, detail)]
-    if detail.description and facts.description:
-        parts.insert(0, facts.description + "\n")
+KEPT_OUTPUT = 2000
+"""Characters of a script's output in the full form, from its head and its tail."""
+
+_FIRST_TO_GO: tuple[dict[str, int], ...] = (
+    {"preview": False},
+    {"output": 1000},
+    {"description": 6000},
+    {"columns": 60},
+    {"description": 2000, "output": 500},
+    {"columns": 20, "examples": False},
+    {"description": 600, "output": 200},
+    {"columns": 8},
+    {"description": 0, "output": 0},
+)
+"""What the full form gives up, one after the other; the previous script is cut only after these."""
+
+
+def _fewer(lines: int, least: int) -> Iterator[int]:
+    """Three quarters of the lines of a script, again and again, down to `least`."""
+    while lines > least:
+        lines = max(least, lines * 3 // 4)
+        yield lines
+
+
+def _full(state: State, facts: Card, detail: _Detail, limits: Limits | None) -> str:
+    parts = [INTRODUCTION, "\n# Task\n", _cut_text(facts.description, detail.description), _task_lines(facts)]
+    files = ["Files in ./input, read-only: " + "; ".join(facts.files) + "\n"] if facts.files else []
+    parts += ["\n# Data\n", *files, _column_lines(facts, detail)]
     if detail.preview and facts.preview:
-        parts.append("First rows of train.csv:\n" + facts.preview)
+        rows = (trim(line, 400) for line in facts.preview.splitlines())
+        parts.append("First rows of train.csv:\n" + "\n".join(rows) + "\n")
+    if state.kind is not Kind.DRAFT:
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", state.code)), default=0))
+        parts += ["\n# So far\n", f"Previous script:\n{fence}python\n", _cut_lines(state.code, detail.code, None)]
+        parts.append(fence + "\n")
+    parts += [_what_came(state, detail), "\n# Now\n", ASK[state.kind], GUIDELINES, _limit_line(limits)]
+    return "".join([*parts, "\n# Answer\n", ANSWER, INSTRUCTION])
+
+
+def _compact(state: State, facts: Card, detail: _Detail) -> str:
+    parts = [_task_lines(facts), _column_lines(facts, detail)]
     if state.kind is not Kind.DRAFT:
         parts.append("Previous script:\n```python\n" + _cut_lines(state.code, detail.code, detail.width) + "```\n")
+    return "".join([*parts, _what_came(state, detail), INSTRUCTION])
+
+
+def _what_came(state: State, detail: _Detail) -> str:
+    """What came of the previous script; empty for a draft."""
+    if state.kind is Kind.DRAFT:
+        return ""
     if state.kind is Kind.DEBUG:
-        parts.append("It failed: " + _error_text(state) + "\n")
-        parts.append(_output_lines(state, detail))
-    if state.kind is Kind.IMPROVE:
-        score = "not reported" if state.score is None else f"{state.score:.4g}"
-        parts.append(f"Its validation score: {score}. Improve it.\n")
-        parts.append(_output_lines(state, detail))
-    if detail.description:
-        parts.append(GUIDELINES + "\n")
-    parts.append(INSTRUCTION)
-    return "".join(parts)
+        return "It failed: " + _error_text(state) + "\n" + _output_lines(state, detail)
+    score = "not reported" if state.score is None else f"{state.score:.4g}"
+    return f"Its validation score: {score}. Improve it.\n" + _output_lines(state, detail)
+
+
+def _limit_line(limits: Limits | None) -> str:
+    if limits is None:
+        return "A run has little CPU time and memory, and no network.\n"
+    return (
+        f"A run has {limits.cpu_s:g} s of CPU time, {limits.wall_s:g} s in all, {limits.memory_mb:,} MB of memory, and "
+        "no network.\n"
+    )
+
+
+def _cut_text(text: str, limit: int) -> str:
+    """The first lines of a text, as many as have at most `limit` characters in all; a long first line is cut itself."""
+    if len(text) <= limit or limit == 0:
+        return text + "\n\n" if text and limit else ""
+    kept, used = [], 0
+    for line in text.splitlines():
+        used += len(line) + 1
+        if used > limit:
+            break
+        kept.append(line)
+    return "\n".join(kept or [trim(text.splitlines()[0], limit)]) + "\n…\n\n"
 
 
 def _task_lines(facts: Card) -> str:
@@ -254,9 +335,20 @@ def _facts(column: Column, *, examples: bool) -> str:
     return text
 
 
+def _all_facts(column: Column, *, examples: bool) -> str:
+    """As `_facts`, with the number of different values and the most frequent ones of every column."""
+    text = f" {column.kind}" + (f", {column.missing:,} missing" if column.missing else "")
+    text += f", {column.distinct:,} values"
+    if examples and column.examples:
+        quote = "'" if column.kind == "text" else ""
+        text += ", e.g. " + ", ".join(f"{quote}{value}{quote}" for value in column.examples)
+    return text
+
+
 def _column_lines(facts: Card, detail: _Detail) -> str:
     shown = facts.columns[: detail.columns]
-    lines = [f"- '{column.name}'{_facts(column, examples=detail.examples)}\n" for column in shown]
+    of = _all_facts if detail.full else _facts
+    lines = [f"- '{column.name}'{of(column, examples=detail.examples)}\n" for column in shown]
     left = facts.columns[detail.columns :]
     if left:
         texts = sum(column.kind == "text" for column in left)
