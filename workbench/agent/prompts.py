@@ -9,9 +9,7 @@ through a section's header; where not even that is enough, the compact card is w
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -42,8 +40,8 @@ INTRODUCTION = "You solve a machine-learning task by writing a Python script tha
 ASK = {
     Kind.DRAFT: "Write a first solution: simple and sure to run. One model with the preprocessing that the columns "
     "need, no ensemble, no search over settings.\n",
-    Kind.DEBUG: "Find the cause of the failure and mend it. Keep what works and change no more than is needed; an error "
-    "that is caught and passed over is not mended.\n",
+    Kind.DEBUG: "Find the cause of the failure and mend it. Keep what works and change no more than is needed; an "
+    "error that is caught and passed over is not mended.\n",
     Kind.IMPROVE: "Make one change that should better the validation score: a feature, the preprocessing, the model or "
     "its settings. Leave the rest as it is, so that the score shows what the change is worth.\n",
 }
@@ -118,9 +116,7 @@ def messages(
     return [{"role": "user", "content": render(state, card(task), budget=budget, count=count, limits=limits)}]
 
 
-def render(
-    state: State, facts: Card, *, budget: int, count: Callable[[str], int], limits: Limits | None = None
-) -> str:
+def render(state: State, facts: Card, *, budget: int, count: Callable[[str], int], limits: Limits | None = None) -> str:
     """The message's text; see `messages`."""
     limit = budget - TEMPLATE_RESERVE
     text = ""

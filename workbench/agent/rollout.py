@@ -40,9 +40,7 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def prompt_ids(
-    policy: Policy, state: State, task: MleTask, budget: int, limits: Limits | None = None
-) -> list[int]:
+def prompt_ids(policy: Policy, state: State, task: MleTask, budget: int, limits: Limits | None = None) -> list[int]:
     """The token ids the policy sees in this state: at most `budget`, sections trimmed by priority.
 
     What the chat template adds counts too; for less than `TEMPLATE_RESERVE` tokens that many are left. Raises
