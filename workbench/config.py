@@ -5,7 +5,8 @@ A field marked `live=True` is a knob: it may be changed while a run goes on (con
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 Loss = Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"]
 Strategy = Literal["acegrpo", "uniform", "learnability", "variance", "regret", "dapo"]
+Component = Literal["ladder", "rank", "gain", "medal", "format", "own_score"]
 
 
 def _knob(default: Any, description: str, *, unit: str = "", group: str, **bounds: Any) -> Any:
@@ -69,6 +71,26 @@ class Config(BaseModel):
     max_completion_tokens: int = _fixed(256, "Longest action.", group="rollout", ge=1, le=131_072)
 
     # Learning
+    reward: str = _fixed(
+        "default",
+        "default: the ladder from no code to gold; else components with weights, `ladder:0.8,gain:0.2` or a mapping, "
+        "of ladder, rank, gain, medal, format, own_score; weights whose sum is above 1 are divided by it.",
+        group="learning",
+    )
+    flat_groups: Literal["auto", "keep", "drop", "redraw"] = _fixed(
+        "auto",
+        "Groups of equal rewards: keep (only a KL term acts on them), drop (nothing does), redraw (drop, and act in "
+        "other states in their place); auto: redraw for strategy=dapo, else keep.",
+        group="learning",
+    )
+    redraw_limit: int = _knob(
+        12,
+        "Most groups that flat_groups=redraw adds to a step; what is flat after them stays missing.",
+        unit="groups",
+        group="rollout",
+        ge=0,
+        le=100_000,
+    )
     loss: Loss = _fixed("dapo", "Per-token loss and its aggregation.", group="learning")
     learning_rate: float | None = _knob(
         None, "AdamW step size; None chooses by policy size.", group="learning", gt=0, le=1.0
@@ -171,13 +193,54 @@ class Config(BaseModel):
             raise ValueError("true and false are no values of this setting")
         return value
 
+    @field_validator("reward", mode="before")
+    @classmethod
+    def _reward(cls, value: Any) -> Any:
+        """A mapping becomes text, so that a setting is one thing in YAML, in --set, in papermill and in the run."""
+        if isinstance(value, Mapping):
+            value = ",".join(f"{name}:{weight}" for name, weight in value.items())
+        if isinstance(value, str):
+            reward_weights(value)
+        return value
+
     @model_validator(mode="after")
     def _compatible(self) -> Config:
+        if self.strategy == "dapo" and self.flat_groups in ("keep", "drop"):
+            raise ValueError(
+                f"flat_groups={self.flat_groups} contradicts strategy=dapo, which draws again: leave it out, or choose "
+                "strategy=uniform"
+            )
         if self.mismatch != "none" and self.ratio != "decoupled":
             raise ValueError(
                 f"mismatch={self.mismatch} needs ratio=decoupled: with recorded ratios the mismatch weight is 1"
             )
         return self
+
+
+def reward_weights(text: str) -> dict[str, float]:
+    """Component → weight of the setting `reward`; a name alone has the weight 1.
+
+    Raises ValueError for an unknown or doubled name, a weight that is no finite number above 0, and `gain` alone.
+    """
+    if text.strip() == "default":
+        return {"ladder": 1.0}
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, given = (piece.strip() for piece in part.partition(":"))
+        if name not in COMPONENTS:
+            raise ValueError(f"'{name}' is no component, expected default or name:weight of {', '.join(COMPONENTS)}")
+        if name in weights:
+            raise ValueError(f"'{name}' stands there twice, leave one out")
+        try:
+            weight = float(given) if ":" in part else 1.0
+        except ValueError:
+            weight = math.nan
+        if not (math.isfinite(weight) and weight > 0):
+            raise ValueError(f"the weight '{given}' of {name} is no number above 0, leave {name} out to ignore it")
+        weights[name] = weight
+    if weights.keys() == {"gain"}:
+        raise ValueError("a draft has no parent to gain over, add another component such as ladder")
+    return weights
 
 
 def knobs() -> dict[str, dict[str, Any]]:
@@ -236,3 +299,4 @@ def _explain(item: Any) -> str:
 
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 LOSSES: tuple[str, ...] = get_args(Loss)
+COMPONENTS: tuple[str, ...] = get_args(Component)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,17 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.agent.cards import Card, Column, card
+from workbench.agent.completions import parse_code
 from workbench.agent.prompts import (
+    ANSWER,
+    ASK,
     FULL_BUDGET,
     INSTRUCTION,
+    KEPT_OUTPUT,
     TEMPLATE_RESERVE,
-    card,
     error_line,
     messages,
-    parse_code,
-    parse_own_score,
+    render,
     trim,
 )
+from workbench.sandbox.executor import Limits
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.mle import load_task
 from workbench.types import Kind, State, WorkbenchError
@@ -146,64 +151,82 @@ def test_the_target_is_the_one_that_the_task_names(tmp_path: Path) -> None:
     assert card(load_task(folder)).target.name == "defaulted"
 
 
-# --- completions
+# --- the full form
 
-FENCED = f"Here it is.\n```python\n{SCRIPT}```\nDone."
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("", None),
-        ("   \n\n", None),
-        ("I am sorry, I cannot do that.", None),
-        ("Привет, мир! 你好", None),
-        ("\u202e\u0000\ufeff\U0001f600", None),
-        ("```python\n```", None),
-        ("```\n\n```", None),
-        (SCRIPT, SCRIPT),
-        (FENCED, SCRIPT),
-        (FENCED.replace("```python", "```py"), SCRIPT),
-        (FENCED.replace("```python", "```"), SCRIPT),
-        (FENCED.replace("```python", "  ``` Python  "), SCRIPT),
-        (f"```python\n{SCRIPT}", SCRIPT),  # cut before the fence was closed
-        (f"```bash\npip install x\n```\n```python\n{SCRIPT}```", SCRIPT),
-        (f"```python\nx = (\n```\nBetter:\n```python\n{SCRIPT}```", SCRIPT),
-        (f"```python\n{SCRIPT}```\n```python\ny = (\n```", SCRIPT),
-        ("```python\nx = (\n```", "x = (\n"),
-        ("print('naïve — 😀')", "print('naïve — 😀')\n"),
-        ("x = 1\r\nprint(x)\r\n", "x = 1\r\nprint(x)\n"),
-        ("First I look at the data. Then,\nfor each column, I fill what is missing\nwith its mean.", None),
-        ("# Approach\n\nWe fit a forest.", None),
-        ("# Approach", None),
-        ("if you want more,\nask again.", None),
-        ("import the data and fit", None),
-        ("from the data we learn\nx", None),
-        ("Sorry.", None),
-        ("Sorry", None),
-        ("# load\nimport pandas as pd\nx = (\n", "# load\nimport pandas as pd\nx = (\n"),
-        ("train = pd.read_csv(\n", "train = pd.read_csv(\n"),
-        ("for c in columns:\n    x = (\n", "for c in columns:\n    x = (\n"),
-        ("def broken(:\n    pass\n", "def broken(:\n    pass\n"),
-        ("try:\n    x = (\n", "try:\n    x = (\n"),
-        ("raise ValueError(1)\n", "raise ValueError(1)\n"),
-    ],
+CARD = Card(
+    metric="auc",
+    higher_is_better=True,
+    wants="probability",
+    id_column="id",
+    target=Column("y", "int", 0, 2, ("0", "1")),
+    submission=("id", "y"),
+    train_rows=900,
+    test_rows=600,
+    columns=(
+        Column("age", "int", 3, 50, ("30", "40")),
+        Column("job", "text", 0, 5, ("cook",)),
+        *(Column(f"x{n}", "float", 0, 800, ("0.5",)) for n in range(100)),
+    ),
+    description="Who pays back?\n" + "Each row is a loan.\n" * 500,
+    preview="id,age\n1,30\n",
+    files=("train.csv (900 rows × 104 columns)",),
 )
-def test_the_script_of_a_completion(text: str, code: str | None) -> None:
-    assert parse_code(text) == code
+FEW = replace(CARD, columns=CARD.columns[:2], description="Who pays back?")
 
 
-@given(st.text(max_size=300))
-@settings(max_examples=300, deadline=None)
-def test_no_completion_is_too_odd(text: str) -> None:
-    for body in (text, f"```python\n{text}\n```", f"```\n{text}"):
-        code = parse_code(body)
-        assert code is None or code.strip()
+@pytest.mark.parametrize("kind", list(Kind))
+def test_each_kind_is_asked_for_its_own_in_the_full_form_only(kind: Kind) -> None:
+    state = State("t", kind, code=SCRIPT if kind is not Kind.DRAFT else "", error="KeyError: 'x'")
+    text = render(state, FEW, budget=4096, count=words, limits=Limits(cpu_s=600, wall_s=900, memory_mb=8192))
+    assert [asked in text for asked in ASK.values()] == [other is kind for other in ASK]
+    assert "A run has 600 s of CPU time, 900 s in all, 8,192 MB of memory, and no network." in text
+    assert "train.csv (900 rows × 104 columns)" in text
+    assert "- 'age' int, 3 missing, 50 values, e.g. 30, 40\n- 'job' text, 5 values, e.g. 'cook'\n" in text
+    assert text.endswith(ANSWER + INSTRUCTION)
+    compact = render(state, FEW, budget=FULL_BUDGET - 1, count=words, limits=Limits())
+    assert not any(asked in compact for asked in (*ASK.values(), ANSWER, "A run has", "Who pays back?"))
 
 
-def test_deeply_nested_source_is_handed_on_not_raised() -> None:
-    code = "x = " + "(" * 5000 + "1" + ")" * 5000
-    assert parse_code(f"```python\n{code}\n```") == code + "\n"
+def test_the_compact_card_is_what_the_embedded_policy_was_trained_on() -> None:
+    state = State("t", Kind.DEBUG, code="x = 1\n", error="KeyError: 'x'", output="more than fits")
+    assert render(state, FEW, budget=384, count=words) == (
+        "Predict 'y' for ./input/test.csv (600 rows), learn from ./input/train.csv (900 rows).\n"
+        "Metric: auc, higher is better. Submit the probability of the positive class.\n"
+        "./submission.csv has the columns of ./input/sample_submission.csv: 'id', 'y'\n"
+        "Id: 'id'\nTarget: 'y' int\nColumns:\n- 'age' int, 3 missing\n- 'job' text, 5 values, e.g. 'cook'\n"
+        "Previous script:\n```python\nx = 1\n```\nIt failed: KeyError: 'x'\n"
+        "Write one Python script. It prints `Validation score: <float>` and writes ./submission.csv."
+    )
+
+
+def test_sections_are_given_up_by_priority() -> None:
+    """The smaller the budget the less there is, the least important first; what is asked goes last."""
+    output = "head of it " + "middle " * 400 + "tail of it"
+    state = State("t", Kind.DEBUG, code=SCRIPT * 20, error="KeyError: 'x'", output=output)
+    marks = ("First rows", "'x99'", "Each row is a loan.", "head of it", SCRIPT * 20, ASK[Kind.DEBUG])
+    gone: list[str] = []
+    for budget in range(40_000, FULL_BUDGET - 1, -512):
+        text = render(state, CARD, budget=budget, count=len)
+        assert len(text) + TEMPLATE_RESERVE <= budget
+        assert "It failed: KeyError: 'x'\n" in text
+        gone += [mark for mark in marks if mark not in text and mark not in gone]
+    assert gone[:2] == ["First rows", "'x99'"]
+    assert gone.index("Each row is a loan.") < gone.index(ASK[Kind.DEBUG])
+    assert gone.index(SCRIPT * 20) < gone.index(ASK[Kind.DEBUG])
+    full = render(state, FEW, budget=100_000, count=len)
+    assert "head of it" in full
+    assert "tail of it" in full
+    assert len(output) > KEPT_OUTPUT > full.count("middle") * 7
+
+
+def test_a_script_with_fences_in_it_is_fenced_by_more() -> None:
+    state = State("t", Kind.IMPROVE, code='s = """\n```\n"""\n')
+    text = render(state, FEW, budget=4096, count=words)
+    assert f"Previous script:\n````python\n{state.code}````\n" in text
+    assert parse_code(text.partition("Previous script:\n")[2]) == state.code
+
+
+# --- pieces
 
 
 @pytest.mark.parametrize(
@@ -222,22 +245,6 @@ def test_deeply_nested_source_is_handed_on_not_raised() -> None:
 def test_the_line_that_names_the_exception(stderr: str, line: str | None) -> None:
     found = error_line(stderr)
     assert found is None if line is None else found is not None and found.startswith(line)
-
-
-@pytest.mark.parametrize(
-    ("stdout", "score"),
-    [
-        ("Validation score: 0.81234\n", 0.81234),
-        ("Validation score: 0.5\nfoo\nFinal validation score = -1e-3\n", -0.001),
-        ("Validation score: nan\n", None),
-        ("Validation score: 1e999\n", None),
-        ("Validation score: about 0.7\n", None),
-        ("My Validation score: 0.7 is good\n", None),
-        ("", None),
-    ],
-)
-def test_the_score_that_a_script_prints_of_itself(stdout: str, score: float | None) -> None:
-    assert parse_own_score(stdout) == score
 
 
 @given(st.text(max_size=200), st.integers(0, 250))

@@ -123,6 +123,8 @@ def test_settings_come_from_a_file_and_pairs_win(tmp_path: Path) -> None:
     as_json = tmp_path / "config.json"
     as_json.write_text(json.dumps({"format": 1, "config": config.model_dump()}))
     assert read_settings(as_json, []) == config
+    yaml.write_text("reward:\n  ladder: 0.8\n  gain: 0.2\n")
+    assert read_settings(yaml, []) == read_settings(None, ["reward=ladder:0.8,gain:0.2"])
     yaml.write_text("")
     assert read_settings(yaml, []) == make_config()
 

@@ -16,12 +16,17 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from workbench.agent.prompts import GUIDELINES, INSTRUCTION
+from workbench.agent.prompts import INSTRUCTION
 
 settings.register_profile("learning", deadline=None, derandomize=True)
 settings.load_profile("learning")
 transformers_logging.disable_progress_bar()
 
+WORDS = (
+    "Guidelines: answer with a single ```python block that holds the whole script; use pandas and scikit-learn; handle "
+    "missing values and text columns; estimate the metric on rows held out from train.csv; the script has a few "
+    "seconds of CPU time and no network."
+)
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}"
 HEAD = "import pandas as pd\ns = pd.read_csv('input/sample_submission.csv')\nc = s.columns[1]\n"
 SAVE = "s.to_csv('submission.csv', index=False)\n"
@@ -48,7 +53,7 @@ def make_tokenizer(lines: Sequence[str]) -> PreTrainedTokenizerFast:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([GUIDELINES, INSTRUCTION, *LINES], trainer)
+    tokenizer.train_from_iterator([WORDS, INSTRUCTION, *LINES], trainer)
     tokenizer.add_tokens([AddedToken(line, normalized=False) for line in lines])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|pad|>", eos_token="<|end|>")
     fast.chat_template = TEMPLATE

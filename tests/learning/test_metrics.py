@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from workbench.config import make_config
 from workbench.learning.metrics import StageTimer, rollout_metrics, warning
 from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict
@@ -30,6 +32,25 @@ def test_what_was_lost_by_us_is_no_part_of_a_rate() -> None:
     assert (metrics["completion_tokens_mean"], metrics["clipped_completions"]) == (1, 0)
     assert metrics["staleness_mean"] == metrics["staleness_max"] == 2
     assert metrics["valid_action_rate"] == metrics["valid_action_rate_draft"] == 0
+
+
+def test_components_are_means_over_what_they_apply_to_step_by_step() -> None:
+    """One that applies to no row of a step has no value there, and no step remembers another."""
+
+    def step(*components: dict[str, float] | None) -> dict[str, float]:
+        rows = tuple(
+            replace(turn((7,), StopReason.EOS), reward=None if parts is None else Reward(0.5, parts))
+            for parts in components
+        )
+        measured = rollout_metrics([], [Group("g", STATE, (1,), rows)], {}, version=0)
+        return {name: value for name, value in measured.items() if name.startswith("reward_component_")}
+
+    assert step({"ladder": 0.0}, {"ladder": 1.0}, None) == {"reward_component_ladder": 0.5}
+    assert step({"ladder": 1.0}, {"ladder": 1.0, "gain": 0.5}) == {
+        "reward_component_ladder": 1.0,
+        "reward_component_gain": 0.5,
+    }
+    assert step(None) == {}
 
 
 def test_a_step_without_actions_has_no_rates() -> None:

@@ -254,6 +254,7 @@ def test_killed_at_a_given_moment(whole: Path, policy_folder: Path, tmp_path: Pa
         ("before the commit", 6, {}),
         ("between commit and checkpoint", 5, {"adapter": "lora", "checkpoint_every_s": 1.0}),
         ("before the commit", 6, {"kl_coef": 0.0, "max_completion_tokens": 1}),  # all groups flat: no step updates
+        ("before the commit", 6, {"flat_groups": "redraw", "group_size": 2, "reward": "ladder:0.5,gain:0.5"}),
     ],
 )
 def test_ten_steps_are_five_a_kill_and_five_more(

@@ -9,8 +9,15 @@ from typing import cast
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from workbench.learning.rewards import is_copy, sample_shas, score, score_groups
+from workbench.config import COMPONENTS as NAMES
+from workbench.config import make_config, reward_weights
+from workbench.learning.advantages import group_advantages
+from workbench.learning.rewards import COMPONENTS, is_copy, sample_shas, score, score_groups
+from workbench.learning.rewards import total as weighted
+from workbench.tasks.leaderboard import thresholds
 from workbench.tasks.mle import MleTask
 from workbench.types import (
     Action,
@@ -26,6 +33,7 @@ from workbench.types import (
 
 DRAFT = State("t", Kind.DRAFT)
 VALID = Feedback(Verdict.OK, "code", score=0.7)
+WEIGHT = st.floats(1e-6, 1e6)
 
 
 def total(feedback: Feedback, position: float | None = None, *, copied: bool = False) -> float:
@@ -56,10 +64,151 @@ def test_lost_by_us_is_not_zero() -> None:
 def test_components_are_as_measured() -> None:
     reward = score(DRAFT, VALID, position=0.25, copied=True)
     assert reward is not None
-    assert reward.components == {"code": 1.0, "ran": 1.0, "valid": 1.0, "copied": 1.0, "position": 0.25}
+    facts = {"code": 1.0, "ran": 1.0, "valid": 1.0, "copied": 1.0, "position": 0.25}
+    assert reward.components == {**facts, "ladder": 0.10, "format": 1.0, "own_score": 0.0}
     reward = score(DRAFT, Feedback(Verdict.TIMEOUT, "code"), position=None, copied=False)
     assert reward is not None
-    assert reward.components == {"code": 1.0, "ran": 0.0, "valid": 0.0, "copied": 0.0}
+    facts = {"code": 1.0, "ran": 0.0, "valid": 0.0, "copied": 0.0}
+    assert reward.components == {**facts, "ladder": 0.05, "format": 1.0, "own_score": 0.0}
+
+
+# --- components and weights
+
+BOARD = (0.9, 0.8, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+"""Ten entries: gold is the first, silver the second, bronze the fourth; the median is 0.55."""
+IMPROVE = State("t", Kind.IMPROVE, "x = 1")
+
+
+def paid(task: MleTask, feedback: Feedback, weights: str, *, state: State = IMPROVE, parent: float = 0.0) -> Turn:
+    """A turn scored with `weights` on `task`, whose state's script had the hidden score `parent`."""
+    known = Feedback(Verdict.OK, state.code, score=parent)
+    group = Group("g", state, (1,), (turn(state, feedback),))
+    (scored,) = score_groups([group], {"t": task}, reward_weights(weights), lambda task, code: known)
+    return scored.turns[0]
+
+
+def components(turn: Turn) -> dict[str, float]:
+    assert turn.reward is not None
+    return dict(turn.reward.components)
+
+
+def test_the_names_of_the_settings_are_those_of_the_components() -> None:
+    assert tuple(COMPONENTS) == NAMES
+
+
+@pytest.mark.parametrize(
+    ("score", "rank", "medal"),
+    [
+        (0.95, 1.0, 1.0),
+        (0.9, 1.0, 1.0),  # equal to the best: nobody is strictly better
+        (0.8, 0.9, 0.9),  # one is; silver
+        (0.7, 0.7, 0.8),  # three are; bronze
+        (0.6, 0.6, 0.4),  # above the median
+        (0.5, 0.5, 0.2),  # valid
+        (0.0, 0.0, 0.2),
+    ],
+)
+def test_rank_and_medal_are_read_off_the_board(task: MleTask, score: float, rank: float, medal: float) -> None:
+    measured = components(paid(task, replace(VALID, code="x = 2", score=score), "default"))
+    assert (measured["rank"], measured["medal"]) == (pytest.approx(rank), medal)
+
+
+def test_what_is_no_submission_of_its_own_has_no_rank_no_medal_and_loses_its_parents_position(task: MleTask) -> None:
+    copy, failed = replace(VALID, code="x = 1 # mine", score=0.9), Feedback(Verdict.TIMEOUT, "x = 3")
+    for feedback in (copy, failed):
+        measured = components(paid(task, feedback, "default", parent=0.7))  # (0.7 - 0.5)/(0.9 - 0.5) = 0.5
+        assert (measured["rank"], measured["medal"], measured["gain"]) == (0, 0, pytest.approx(-0.5))
+
+
+def test_gain_is_over_the_parent_and_does_not_apply_to_drafts(task: MleTask) -> None:
+    better = replace(VALID, code="x = 2", score=0.8)  # position 0.75
+    assert components(paid(task, better, "default", parent=0.7))["gain"] == pytest.approx(0.25)
+    debug = replace(IMPROVE, kind=Kind.DEBUG)
+    nothing = Feedback(Verdict.RUNTIME_ERROR, "x = 1")
+    (group,) = score_groups([Group("g", debug, (1,), (turn(debug, better),))], {"t": task}, known=lambda *_: nothing)
+    assert components(group.turns[0])["gain"] == pytest.approx(0.75), "the parent had no submission: position 0"
+    draft = paid(task, better, "ladder:0.5,gain:0.5", state=DRAFT)
+    assert "gain" not in components(draft)
+    (unknown,) = score_groups([Group("g", IMPROVE, (1,), (turn(IMPROVE, better),))], {"t": task})
+    assert "gain" not in components(unknown.turns[0]), "not known is not 0"
+
+
+def test_form_and_own_score_by_hand(task: MleTask) -> None:
+    printed = Feedback(Verdict.INVALID_SUBMISSION, "x = 1", own_score=0.5)
+    crashed = Feedback(Verdict.RUNTIME_ERROR, "x = (", own_score=0.5)  # printed, and then it failed
+    prose = Feedback(Verdict.RUNTIME_ERROR, None)
+    found = [components(paid(task, feedback, "default")) for feedback in (printed, crashed, prose)]
+    assert [(c["format"], c["own_score"]) for c in found] == [(1, 1), (0, 0), (0, 0)]
+
+
+def test_totals_are_weighted_means_of_what_applies(task: MleTask) -> None:
+    better = replace(VALID, code="x = 2", score=0.8)  # ladder 0.2 + 0.8 · 0.75 = 0.8, gain 0.25, rank 0.9
+    cases = {
+        "ladder:0.8,gain:0.2": 0.8 * 0.8 + 0.2 * 0.25,
+        "ladder:3,gain:1": (3 * 0.8 + 0.25) / 4,
+        "ladder:0.5": 0.4,  # a sum below 1 stays a sum
+        "rank": 0.9,
+        "rank, format:0.5": (0.9 + 0.5) / 1.5,
+    }
+    for weights, expected in cases.items():
+        reward = paid(task, better, weights, parent=0.7).reward
+        assert reward is not None
+        assert reward.total == pytest.approx(expected), weights
+    draft = paid(task, better, "ladder:1,gain:1", state=DRAFT).reward
+    assert draft is not None
+    assert draft.total == pytest.approx(0.8), "what does not apply is in no denominator"
+    worse = paid(task, replace(VALID, code="x = 3", score=0.5), "ladder:0.1,gain:0.9", parent=0.9).reward
+    assert worse is not None
+    assert worse.total == 0, "0.1 · 0.2 - 0.9 · 1 is clipped"
+
+
+def test_weights_keep_mixes_apart_that_a_sum_before_normalising_would_not() -> None:
+    totals = [weighted(c, {"rank": 1.0, "format": 0.5}) for c in ({"rank": 1, "format": 0}, {"rank": 0, "format": 1})]
+    assert totals == pytest.approx([1 / 1.5, 0.5 / 1.5])  # 1 and 0.5, over the sum of the weights
+    (advantages,), _ = group_advantages([totals], "none")
+    assert advantages == pytest.approx([1 / 6, -1 / 6])
+
+
+@given(st.floats(0, 1), st.booleans())
+def test_the_default_is_the_ladder_to_the_last_bit(place: float, copied: bool) -> None:
+    assert total(VALID, place, copied=copied) == (0.10 if copied else 0.20 + (1 - 0.20) * place)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.floats(-1, 1)), st.dictionaries(st.sampled_from(NAMES), WEIGHT))
+def test_every_total_lies_between_0_and_1(values: dict[str, float], weights: dict[str, float]) -> None:
+    assert 0 <= weighted(values, weights) <= 1
+
+
+@pytest.mark.parametrize(
+    ("given_", "reason"),
+    [
+        ("ladder:0.8,luck:0.2", r"'luck' is no component, expected default or name:weight of ladder, rank, gain"),
+        ("", "'' is no component"),
+        ("ladder:1,ladder:2", "'ladder' stands there twice"),
+        ("ladder:-1", "the weight '-1' of ladder is no number above 0"),
+        ("ladder:nan", "no number above 0"),
+        ("ladder:0.5:0.5", "no number above 0"),
+        ({"rank": True}, "no number above 0"),
+        ("gain", "a draft has no parent to gain over, add another component"),
+        ({}, "no component"),
+        (1.0, "valid string"),
+    ],
+)
+def test_nonsense_is_refused_with_a_sentence(given_: object, reason: str) -> None:
+    with pytest.raises(WorkbenchError, match=rf"^reward=.* is not accepted: .*{reason}"):
+        make_config(reward=given_)
+
+
+def test_a_mapping_of_a_file_is_the_text_of_a_command_line() -> None:
+    config = make_config(reward={"ladder": 0.8, "gain": 0.2})
+    assert config == make_config(reward="ladder:0.8,gain:0.2")
+    assert reward_weights(config.reward) == {"ladder": 0.8, "gain": 0.2}
+    assert reward_weights("default") == reward_weights("ladder") == {"ladder": 1.0}
+
+
+def test_a_board_is_needed_where_it_is_asked_for() -> None:
+    with pytest.raises(WorkbenchError, match="reward component 'rank' needs the board of 't'"):
+        score(DRAFT, VALID, position=0.5, copied=False, weights={"rank": 1.0})
 
 
 @pytest.mark.parametrize("position", [None, math.nan, math.inf, -0.01, 1.5])
@@ -98,9 +247,10 @@ def task(tmp_path: Path) -> MleTask:
     facts = SimpleNamespace(
         public_dir=tmp_path,
         sample=tmp_path / "sample_submission.csv",
-        higher_is_better=True,
         dummy_score={"reward": 0.5, "final": 0.5},
-        thresholds=SimpleNamespace(gold=0.9),
+        thresholds=thresholds(BOARD),
+        scores=BOARD,
+        higher_is_better=True,
     )
     return cast(MleTask, facts)
 

@@ -13,13 +13,14 @@ from workbench.config import make_config
 from workbench.learning.strategies import (
     STRATEGIES,
     Rewards,
+    flat_handling,
     focus,
     learnability,
     regret,
     reward_statistics,
     variance,
 )
-from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict
+from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict, WorkbenchError
 
 DEFAULT = make_config()
 
@@ -104,6 +105,14 @@ def test_focus_rises_over_its_share_of_the_steps_and_stays() -> None:
     assert focus(0, 100, make_config(rho_ramp=0.0)) == 1.0
     steps = [focus(step, 37, config) for step in range(38)]
     assert steps == sorted(steps)
+
+
+def test_flat_groups_are_redrawn_for_dapo_and_kept_otherwise_unless_asked() -> None:
+    assert flat_handling(make_config()) == "keep"
+    assert flat_handling(make_config(strategy="dapo")) == "redraw"
+    assert flat_handling(make_config(flat_groups="drop")) == "drop"
+    with pytest.raises(WorkbenchError, match="flat_groups=drop contradicts strategy=dapo"):
+        make_config(strategy="dapo", flat_groups="drop")
 
 
 def test_every_strategy_of_the_settings_exists() -> None:

@@ -11,11 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pytest
 import torch
 from transformers.utils import logging as transformers_logging
 
+from workbench.agent.prompts import messages
 from workbench.config import Config, change, make_config
 from workbench.control import Control, StopRequested
 from workbench.learning import evaluate, runner
@@ -222,7 +224,7 @@ def test_dapo_draws_again_for_flat_groups_and_gives_up(
     prose = build_policy(tmp_path / "prose", ["I do not know.\n", "Who knows?\n"])
     trainer = make(policy=str(prose), strategy="dapo", groups=1)
     metrics = trainer.step(trainer.control.config, 1)
-    assert metrics["redraws"] == 2, "three tasks: one group, two more, then none is left"
+    assert metrics["redraws"] == metrics["groups_redrawn"] == 2, "three tasks: one group, two more, then none is left"
     assert metrics["choices_missing"] == 1
     turns = trainer.run.turns()
     assert turns["group_id"].nunique() == 3
@@ -232,6 +234,86 @@ def test_dapo_draws_again_for_flat_groups_and_gives_up(
     metrics = ordinary.step(ordinary.control.config, 1)
     assert metrics["groups_used"] == 1
     assert len(ordinary.run.turns()) == 4 * (1 + metrics["redraws"])
+
+
+@pytest.mark.parametrize(("limit", "groups"), [(0, 2), (1, 3), (12, 3)])
+def test_redrawing_ends_at_its_limit_with_the_step_done(
+    make: Make, build_policy: Callable[..., Path], tmp_path: Path, limit: int, groups: int
+) -> None:
+    """All rewards are equal: at most so many groups more are acted in, never one twice, and the run goes on."""
+    prose = build_policy(tmp_path / "prose", ["I do not know.\n", "Who knows?\n"])
+    trainer = make(policy=str(prose), flat_groups="redraw", redraw_limit=limit)
+    metrics = one_step(trainer)
+    assert (metrics["groups_redrawn"], metrics["groups_used"], metrics["flat_share"]) == (groups - 2, 0, 1)
+    assert len(trainer.run.turns()) == 4 * groups, "what was acted is recorded"
+    chosen = [event["state_id"] for event in trainer.run.curriculum_events() if event["event"] == "chosen"]
+    assert len(set(chosen)) == len(chosen) == groups
+    assert (metrics["choices_missing"] > 0) == (limit > 1), "asked for two more, of three states one was left"
+    assert trainer.run.last_step() == 1
+
+
+@pytest.mark.parametrize(("handling", "samples"), [("keep", 8), ("drop", 0), ("redraw", 0)])
+def test_only_kept_flat_groups_feel_a_kl_term(
+    make: Make, build_policy: Callable[..., Path], tmp_path: Path, handling: str, samples: int
+) -> None:
+    prose = build_policy(tmp_path / "prose", ["I do not know.\n", "Who knows?\n"])
+    metrics = one_step(make(policy=str(prose), flat_groups=handling, redraw_limit=0, kl_coef=0.01))
+    assert (metrics["samples"], metrics["samples_flat"]) == (samples, 8)
+
+
+def test_redrawn_groups_grow_the_curriculum_are_counted_and_resume_bit_by_bit(
+    make: Make, reopen: Callable[..., Trainer]
+) -> None:
+    settings = {"flat_groups": "redraw", "redraw_limit": 3, "group_size": 2, "reward": "ladder:0.7,gain:0.3"}
+    whole, other = make(**settings), make(**settings)
+    for _ in range(4):
+        one_step(whole)
+    one_step(other)
+    one_step(other)
+    again = reopen(other)
+    one_step(again)
+    one_step(again)
+    metrics = whole.run.metrics()
+    assert metrics["groups_redrawn"].max() > 0
+    assert (metrics["groups_redrawn"] <= 3).all()
+    assert (metrics["groups_used"] <= 2).all(), "no surplus: as many are asked for as are missing"
+    turns, events = whole.run.turns(tokens=True), list(whole.run.curriculum_events())
+    assert turns.groupby("step")["group_id"].nunique().tolist() == (2 + metrics["groups_redrawn"]).tolist()
+    observed = [event["state_id"] for event in events if event["event"] == "observed"]
+    assert len(observed) == turns["group_id"].nunique()
+    assert metrics["executions"].sum() == turns.dropna(subset=["code"]).drop_duplicates(["task", "code"]).shape[0]
+    times = ["cpu_s", "wall_s"]
+    resumed = again.run.turns(tokens=True).drop(columns=times)
+    pd.testing.assert_frame_equal(turns.drop(columns=times), resumed, check_exact=True)
+    assert events == list(again.run.curriculum_events())
+    assert all(torch.equal(a, b) for a, b in zip(weights(whole), weights(again), strict=True))
+
+
+def test_gain_is_over_what_the_parent_reached_and_no_prompt_knows_it(make: Make) -> None:
+    trainer = make(reward="ladder:0.5,gain:0.5", groups=4)
+    for _ in range(4):
+        metrics = one_step(trainer)
+    turns, states = trainer.run.turns(), trainer.run.states().set_index("id")
+    reached = {
+        (row.task, row.code): row.components.get("position", 0.0) for row in turns.itertuples() if row.code is not None
+    }
+    judged = turns[turns["verdict"] != "infrastructure"]
+    for row in judged.itertuples():
+        if row.kind == "draft":
+            assert "gain" not in row.components
+            continue
+        own = 0.0 if row.components["copied"] else row.components.get("position", 0.0)
+        gain = own - reached[row.task, states.loc[row.state, "code"]]
+        assert row.components["gain"] == pytest.approx(gain)
+        assert row.reward == pytest.approx(max(0.0, 0.5 * row.components["ladder"] + 0.5 * gain))
+    assert set(judged["kind"]) > {"draft"}
+    last = judged[judged["step"] == 4]
+    assert metrics["reward_component_ladder"] == pytest.approx(last["components"].map(lambda c: c["ladder"]).mean())
+    hidden = {f"{score:.4g}" for score in turns["score"].dropna()}
+    assert len(hidden) > 1
+    for node in trainer.curriculum.buffer.nodes.values():
+        text = messages(node.state, trainer.tasks[node.state.task], budget=8192, count=len)[0]["content"]
+        assert not any(score in text for score in hidden if len(score) >= 5)
 
 
 def test_completions_cut_at_the_limit_are_told(make: Make) -> None:

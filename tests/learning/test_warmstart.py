@@ -17,9 +17,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.agent.cards import card
 from workbench.agent.loading import TINY
 from workbench.agent.policy import load_policy
-from workbench.agent.prompts import card, messages, render
+from workbench.agent.prompts import messages, render
 from workbench.config import make_config
 from workbench.learning.warmstart import card as model_card
 from workbench.learning.warmstart import corpus, execute, grammar, schemas, train

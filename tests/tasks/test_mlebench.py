@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from miniature import Bench, add, make_bench, sample_of, truth_of, write_board, zip_in_place
 
+from workbench.agent.cards import card
 from workbench.agent.environment import Environment
-from workbench.agent.prompts import card, render
+from workbench.agent.prompts import ASK, render
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks, task_folders
 from workbench.tasks.grader import Grader, GradingLost, shared
@@ -475,6 +476,12 @@ def test_the_prompt_of_a_large_competition_is_bounded(bench: Bench) -> None:
     assert "They sing" in texts[1024]
     assert "has the columns 'clip', 'probability'" in texts[384]
     assert "more entries" in texts[4096]
+    assert "First rows of train.csv" in render(state, facts, budget=40_000, count=len)
+    for budget in (1024, 4096):
+        assert ASK[Kind.DRAFT] in texts[budget]
+        assert "Predict ''" not in texts[budget]
+        assert "has the columns 'clip', 'probability'" in texts[budget]
+    assert not any(asked in texts[384] for asked in ASK.values())
 
 
 @pytest.fixture

@@ -127,6 +127,7 @@ def test_parse(text: str, annotation: str, value: Any) -> None:
 
 
 def test_settings_are_added_and_never_overrule_a_parameter() -> None:
+    assert with_settings({}, "reward=ladder:0.8,gain:0.2, tau=3") == {"reward": "ladder:0.8,gain:0.2", "tau": "3"}
     assert with_settings({"steps": 5}, " kl_coef=0.01,, clip_high=0.3 ") == {
         "steps": 5,
         "kl_coef": "0.01",

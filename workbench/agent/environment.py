@@ -25,7 +25,8 @@ from importlib import metadata
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from workbench.agent.prompts import parse_code, parse_own_score, trim
+from workbench.agent.completions import parse_code, parse_own_score
+from workbench.agent.prompts import trim
 from workbench.sandbox.executor import Executor, Limits, Request, Result
 from workbench.sandbox.mounts import LIBRARIES
 from workbench.tasks.grader import BOOT_S, Grader, GradingLost
@@ -160,6 +161,11 @@ class Environment:
             started = self._running[key] = self._start(key, task, code)
             first = self._counts(key, self._step)
         return lambda: self._wait(key, task_id, started, first)
+
+    def known(self, task_id: str, code: str) -> Feedback | None:
+        """What a script of this task came to when it was run, from the store; None without that. Runs nothing."""
+        stored = self.store.result(self._key(self.tasks[task_id], code)) if self.store is not None else None
+        return None if stored is None else feedback_from_dict(stored["feedback"])
 
     def _counts(self, key: str, step: int | None) -> bool:
         """Whether a program first run in `step` is a new execution of the present one. That a resumed run reads back

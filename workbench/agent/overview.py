@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from workbench.agent.prompts import WANTS, Card, Column, column_of, header_names
+from workbench.agent.cards import Card, Column, column_of
 from workbench.tasks.mlebench_metrics import LITE, METRICS
 from workbench.tasks.task import Task, stamp
 
@@ -50,19 +50,7 @@ def bench_card(task: Task) -> Card:
         preview=preview,
         table=table or "the training data",
         files=files,
-    )
-
-
-def file_lines(facts: Card, most: int) -> str:
-    """The section of a prompt that says what there is, `most` entries of it, and what is wanted."""
-    left = len(facts.files) - most
-    lines = [*facts.files[:most], *([f"{left} more entries"] if left > 0 else [])]
-    direction = "higher" if facts.higher_is_better else "lower"
-    return (
-        "Files in ./input (read-only):\n"
-        + "".join(f"- {line}\n" for line in lines)
-        + f"Metric: {facts.metric}, {direction} is better. {WANTS.get(facts.wants, '')}\n"
-        + f"./submission.csv has the columns {header_names(facts)}\n"
+        competition=True,
     )
 
 

@@ -1,30 +1,28 @@
-"""From a state to a prompt within a token budget, and from a completion back to a script.
+"""From a state to a prompt within a token budget; the way back is in completions.py.
 
-Everything a prompt says comes from the public files of the task and from the state; nothing hidden is read. The wording
-is one mechanism for all policies: a small budget gives a compact card, a large one adds the task's description and a
-few rows. What does not fit is left out by priority, whole lines at a time, never through a section's header.
+Everything a prompt says comes from the public files of the task and from the state; nothing hidden is read. A budget
+below `FULL_BUDGET` gives a compact card, which the embedded policy was trained on; a larger one the full form, after
+AIDE's prompts for drafting, debugging and improving: description, data preview, previous script and what came of it,
+what to do now, limits, form of the answer. What does not fit is left out by priority, whole lines at a time, never
+through a section's header; where not even that is enough, the compact card is what is left.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.tasks.mle import MleTask
-from workbench.tasks.task import Task, stamp
+from workbench.agent.cards import Card, Column, card
 from workbench.types import Kind, State, WorkbenchError
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from workbench.sandbox.executor import Limits
+    from workbench.tasks.task import Task
 
 FULL_BUDGET = 1024
-"""From this many prompt tokens the description, a data preview and guidelines are added."""
+"""From this many prompt tokens on the full form is used."""
 TEMPLATE_RESERVE = 24
 """Tokens left for the chat template's own marks; `agent/rollout.py: prompt_ids` counts what a larger one takes."""
 
@@ -35,46 +33,21 @@ WANTS = {
     "number": "Submit numbers.",
 }
 INSTRUCTION = "Write one Python script. It prints `Validation score: <float>` and writes ./submission.csv."
+INTRODUCTION = "You solve a machine-learning task by writing a Python script that is run and graded.\n"
+ASK = {
+    Kind.DRAFT: "Write a first solution: simple and sure to run. One model with the preprocessing that the columns "
+    "need, no ensemble, no search over settings.\n",
+    Kind.DEBUG: "Find the cause of the failure and mend it. Keep what works and change no more than is needed; an "
+    "error that is caught and passed over is not mended.\n",
+    Kind.IMPROVE: "Make one change that should better the validation score: a feature, the preprocessing, the model or "
+    "its settings. Leave the rest as it is, so that the score shows what the change is worth.\n",
+}
+"""What is to be done in a state, by its kind; in the full form only."""
 GUIDELINES = (
-    "Guidelines: answer with a single ```python block that holds the whole script; use pandas and scikit-learn; handle "
-    "missing values and text columns; estimate the metric on rows held out from train.csv; the script has a few "
-    "seconds of CPU time and no network."
+    "Use pandas and scikit-learn. Handle missing values and text columns. Estimate the metric on rows held out from "
+    "train.csv, never on rows that the model has seen.\n"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """What a prompt says of one column of train.csv."""
-
-    name: str
-    kind: str
-    """`int`, `float`, `bool` or `text`."""
-    missing: int
-    distinct: int
-    examples: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """The public facts of a task that prompts are rendered from."""
-
-    metric: str
-    higher_is_better: bool
-    wants: str
-    """A key of `WANTS`."""
-    id_column: str
-    target: Column
-    submission: tuple[str, ...]
-    """Header of sample_submission.csv."""
-    train_rows: int
-    test_rows: int
-    columns: tuple[Column, ...]
-    description: str = ""
-    preview: str = ""
-    table: str = "train.csv"
-    """Whose columns these are."""
-    files: tuple[str, ...] = ()
-    """Of a competition of mle-bench: what lies in ./input, one line each, in place of train.csv and test.csv."""
+ANSWER = "Say in two or three sentences what you do and why; then one ```python block that holds the whole script.\n"
 
 
 class PromptTooLong(WorkbenchError):
@@ -85,33 +58,36 @@ class PromptTooLong(WorkbenchError):
 class _Detail:
     """How much of each trimmable section is shown."""
 
-    description: bool
+    full: bool
+    description: int
+    """Most characters of the description."""
     preview: bool
     examples: bool
     columns: int
     output: int
     code: int
     files: int = 16
-    cut: int = 6000
-    """Where a card has `files`: most of them, and most characters of the description."""
+    """Most files that are listed."""
     width: int | None = None
     """Most characters of a line of code."""
 
 
-def messages(state: State, task: Task, *, budget: int, count: Callable[[str], int]) -> list[dict[str, str]]:
+def messages(
+    state: State, task: Task, *, budget: int, count: Callable[[str], int], limits: Limits | None = None
+) -> list[dict[str, str]]:
     """One user message for `state` whose content, with `TEMPLATE_RESERVE`, has at most `budget` tokens under `count`.
 
-    Raises `PromptTooLong` when not even the smallest form fits.
+    `limits` of a run are told in the full form. Raises `PromptTooLong` when not even the smallest form fits.
     """
-    return [{"role": "user", "content": render(state, card(task), budget=budget, count=count)}]
+    return [{"role": "user", "content": render(state, card(task), budget=budget, count=count, limits=limits)}]
 
 
-def render(state: State, facts: Card, *, budget: int, count: Callable[[str], int]) -> str:
+def render(state: State, facts: Card, *, budget: int, count: Callable[[str], int], limits: Limits | None = None) -> str:
     """The message's text; see `messages`."""
     limit = budget - TEMPLATE_RESERVE
     text = ""
     for detail in _details(state, facts, full=budget >= FULL_BUDGET):
-        text = _text(state, facts, detail)
+        text = _full(state, facts, detail, limits) if detail.full else _compact(state, facts, detail)
         if count(text) <= limit:
             return text
     raise PromptTooLong(
@@ -120,139 +96,132 @@ def render(state: State, facts: Card, *, budget: int, count: Callable[[str], int
     )
 
 
-def card(task: Task) -> Card:
-    """Facts of a task, read from its public folder once and again when a file changes."""
-    if not isinstance(task, MleTask):
-        from workbench.agent.overview import bench_card
-
-        return bench_card(task)
-    paths = [task.public_dir / f"{name}.csv" for name in ("train", "test", "sample_submission")]
-    facts = _read_card(tuple(paths), tuple(map(stamp, paths)), task.id_column, task.train_target)
-    several = len(task.target_columns) > 1
-    wants = "probabilities" if several and task.metric.wants == "probability" else task.metric.wants
-    return replace(
-        facts,
-        metric=task.metric.name,
-        higher_is_better=task.higher_is_better,
-        wants=wants,
-        description=task.description.strip(),
-    )
-
-
-@lru_cache(maxsize=256)
-def _read_card(paths: tuple[Path, ...], changed: tuple[tuple[int, int], ...], id_column: str, target: str) -> Card:
-    import pandas as pd
-
-    train, test, sample = map(pd.read_csv, paths)
-    return card_from_frames(train, test, sample, id_column, target)
-
-
-def card_from_frames(
-    train: pd.DataFrame, test: pd.DataFrame, sample: pd.DataFrame, id_column: str, target: str
-) -> Card:
-    """Facts that the public tables show; metric, wording of `wants` and description are filled in by the caller.
-    `target` is a column of `train`."""
-    features = [name for name in train.columns if name in test.columns and name != id_column]
-    return Card(
-        metric="",
-        higher_is_better=True,
-        wants="number",
-        id_column=id_column,
-        target=column_of(train[target]),
-        submission=tuple(map(str, sample.columns)),
-        train_rows=len(train),
-        test_rows=len(test),
-        columns=tuple(column_of(train[name]) for name in features),
-        preview=train.head(3).to_csv(index=False),
-    )
-
-
-def column_of(values: pd.Series) -> Column:
-    kind = {"i": "int", "u": "int", "f": "float", "b": "bool"}.get(getattr(values.dtype, "kind", "O"), "text")
-    known = values.dropna()
-    counted = known.value_counts()
-    order = sorted(counted.index, key=lambda value: (-counted[value], str(value)))
-    return Column(
-        name=str(values.name),
-        kind=kind,
-        missing=int(values.isna().sum()),
-        distinct=len(order),
-        examples=tuple(_short(str(value)) for value in order[:3]),
-    )
-
-
-def _short(value: str) -> str:
-    value = value.replace("\n", " ").replace("'", " ")
-    return value if len(value) <= 16 else value[:15] + "…"
-
-
 def _details(state: State, facts: Card, *, full: bool) -> Iterator[_Detail]:
     """From everything to almost nothing, in the order in which sections are given up."""
-    columns, output, code = len(facts.columns), 600 if full else 0, 1_000_000
-    detail = _Detail(full, full, True, columns, output, code)
+    columns, lines = len(facts.columns), len(state.code.splitlines())
+    detail = _Detail(full, len(facts.description), full, True, columns, KEPT_OUTPUT if full else 0, 1_000_000)
     yield detail
     if full:
-        for change in ({"preview": False}, {"output": 200}, {"output": 0}):
-            detail = replace(detail, **change)
+        for change in _FIRST_TO_GO:
+            detail = replace(detail, **{name: min(getattr(detail, name), most) for name, most in change.items()})
             yield detail
+        for cut in _fewer(lines, 24):
+            yield replace(detail, code=cut)
+        yield (detail := _Detail(False, 0, False, True, columns, 0, 1_000_000))
     detail = replace(detail, examples=False)
     yield detail
     while detail.columns > 6:
         detail = replace(detail, columns=max(6, detail.columns - 2))
         yield detail
-    if full and facts.files:
-        for cut, files in ((2000, 16), (2000, 4), (800, 4)):
-            detail = replace(detail, cut=cut, files=files)
-            yield detail
-    detail = replace(detail, description=False, files=4)
+    detail = replace(detail, files=4)
     yield detail
-    lines = len(state.code.splitlines())
-    while lines > 8:
-        lines = max(8, lines * 3 // 4)
-        detail = replace(detail, code=lines)
+    for cut in _fewer(lines, 8):
+        detail = replace(detail, code=cut)
         yield detail
     detail = replace(detail, columns=0)
     yield detail
     yield replace(detail, width=80)
 
 
-def _text(state: State, facts: Card, detail: _Detail) -> str:
-    from workbench.agent.overview import file_lines
+KEPT_OUTPUT = 2000
+"""Characters of a script's output in the full form, from its head and its tail."""
 
-    parts = [file_lines(facts, detail.files) if facts.files else _task_lines(facts)]
-    parts += [_column_lines(facts, detail)] if facts.columns or not facts.files else []
-    if detail.description and facts.description:
-        parts.insert(0, (trim(facts.description, detail.cut) if facts.files else facts.description) + "\n")
+_FIRST_TO_GO: tuple[dict[str, int], ...] = (
+    {"description": 6000},
+    {"preview": False},
+    {"output": 1000},
+    {"columns": 60},
+    {"description": 2000, "output": 500},
+    {"columns": 20, "examples": False},
+    {"description": 600, "output": 200},
+    {"columns": 8, "files": 4},
+    {"description": 0, "output": 0},
+)
+"""What the full form gives up, one after the other; the previous script is cut only after these."""
+
+
+def _fewer(lines: int, least: int) -> Iterator[int]:
+    """Three quarters of the lines of a script, again and again, down to `least`."""
+    while lines > least:
+        lines = max(least, lines * 3 // 4)
+        yield lines
+
+
+def _full(state: State, facts: Card, detail: _Detail, limits: Limits | None) -> str:
+    parts = [INTRODUCTION, "\n# Task\n", _cut_text(facts.description, detail.description), _task_lines(facts)]
+    parts += ["\n# Data\n", _file_lines(facts, detail.files), _column_lines(facts, detail)]
     if detail.preview and facts.preview:
-        parts.append(f"First rows of {facts.table}:\n" + facts.preview)
+        rows = (trim(line, 400) for line in facts.preview.splitlines())
+        parts.append(f"First rows of {facts.table}:\n" + "\n".join(rows) + "\n")
+    if state.kind is not Kind.DRAFT:
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", state.code)), default=0))
+        parts += ["\n# So far\n", f"Previous script:\n{fence}python\n", _cut_lines(state.code, detail.code, None)]
+        parts.append(fence + "\n")
+    parts += [_what_came(state, detail), "\n# Now\n", ASK[state.kind], GUIDELINES.replace("train.csv", facts.table)]
+    return "".join([*parts, _limit_line(limits), "\n# Answer\n", ANSWER, INSTRUCTION])
+
+
+def _compact(state: State, facts: Card, detail: _Detail) -> str:
+    files = [_file_lines(facts, detail.files)] if facts.competition else []
+    parts = [*files, _task_lines(facts), _column_lines(facts, detail)]
     if state.kind is not Kind.DRAFT:
         parts.append("Previous script:\n```python\n" + _cut_lines(state.code, detail.code, detail.width) + "```\n")
+    return "".join([*parts, _what_came(state, detail), INSTRUCTION])
+
+
+def _what_came(state: State, detail: _Detail) -> str:
+    """What came of the previous script; empty for a draft."""
+    if state.kind is Kind.DRAFT:
+        return ""
     if state.kind is Kind.DEBUG:
-        parts.append("It failed: " + _error_text(state) + "\n")
-        parts.append(_output_lines(state, detail))
-    if state.kind is Kind.IMPROVE:
-        score = "not reported" if state.score is None else f"{state.score:.4g}"
-        parts.append(f"Its validation score: {score}. Improve it.\n")
-        parts.append(_output_lines(state, detail))
-    if detail.description:
-        parts.append(GUIDELINES.replace("train.csv", facts.table) + "\n")
-    parts.append(INSTRUCTION)
-    return "".join(parts)
+        return "It failed: " + _error_text(state) + "\n" + _output_lines(state, detail)
+    score = "not reported" if state.score is None else f"{state.score:.4g}"
+    return f"Its validation score: {score}. Improve it.\n" + _output_lines(state, detail)
 
 
-def header_names(facts: Card) -> str:
-    header = ", ".join(f"'{name}'" for name in facts.submission[:12])
-    return header + (f", … {len(facts.submission) - 12} more" if len(facts.submission) > 12 else "")
+def _limit_line(limits: Limits | None) -> str:
+    if limits is None:
+        return "A run has little CPU time and memory, and no network.\n"
+    return (
+        f"A run has {limits.cpu_s:g} s of CPU time, {limits.wall_s:g} s in all, {limits.memory_mb:,} MB of memory, and "
+        "no network.\n"
+    )
+
+
+def _cut_text(text: str, limit: int) -> str:
+    """The first lines of a text, as many as have at most `limit` characters in all; a paragraph on one long line, which
+    would leave more than half of that unused, is cut itself."""
+    if len(text) <= limit or limit == 0:
+        return text + "\n\n" if text and limit else ""
+    kept, used = [], 0
+    for line in text.splitlines():
+        if used + len(line) + 1 > limit:
+            kept += [line[: limit - used]] if used < limit // 2 else []
+            break
+        kept.append(line)
+        used += len(line) + 1
+    return "\n".join(kept) + "\n…\n\n"
+
+
+def _file_lines(facts: Card, most: int) -> str:
+    """What lies in ./input, `most` entries of it; empty where the card names no files."""
+    left = len(facts.files) - most
+    lines = [*facts.files[:most], *([f"{left} more entries"] if left > 0 else [])]
+    return "Files in ./input (read-only):\n" + "".join(f"- {line}\n" for line in lines) if lines else ""
 
 
 def _task_lines(facts: Card) -> str:
     direction = "higher" if facts.higher_is_better else "lower"
+    metric = f"Metric: {facts.metric}, {direction} is better. {WANTS.get(facts.wants, '')}\n"
+    header = ", ".join(f"'{name}'" for name in facts.submission[:12])
+    more = f", … {len(facts.submission) - 12} more" if len(facts.submission) > 12 else ""
+    if facts.competition:
+        return f"{metric}./submission.csv has the columns {header}{more}\n"
     target = facts.target
     return (
         f"Predict '{target.name}' for ./input/test.csv ({facts.test_rows} rows), learn from ./input/train.csv "
-        f"({facts.train_rows} rows).\n"
-        f"Metric: {facts.metric}, {direction} is better. {WANTS[facts.wants]}\n"
-        f"./submission.csv has the columns of ./input/sample_submission.csv: {header_names(facts)}\n"
+        f"({facts.train_rows} rows).\n{metric}"
+        f"./submission.csv has the columns of ./input/sample_submission.csv: {header}{more}\n"
         f"Id: '{facts.id_column}'\n"
         f"Target: '{target.name}'{_facts(target, examples=True)}\n"
     )
@@ -269,15 +238,28 @@ def _facts(column: Column, *, examples: bool) -> str:
     return text
 
 
+def _all_facts(column: Column, *, examples: bool) -> str:
+    """As `_facts`, with the number of different values and the most frequent ones of every column."""
+    text = f" {column.kind}" + (f", {column.missing:,} missing" if column.missing else "")
+    text += f", {column.distinct:,} values"
+    if examples and column.examples:
+        quote = "'" if column.kind == "text" else ""
+        text += ", e.g. " + ", ".join(f"{quote}{value}{quote}" for value in column.examples)
+    return text
+
+
 def _column_lines(facts: Card, detail: _Detail) -> str:
+    if facts.competition and not facts.columns:
+        return ""
     shown = facts.columns[: detail.columns]
-    lines = [f"- '{column.name}'{_facts(column, examples=detail.examples)}\n" for column in shown]
+    of = _all_facts if detail.full else _facts
+    lines = [f"- '{column.name}'{of(column, examples=detail.examples)}\n" for column in shown]
     left = facts.columns[detail.columns :]
     if left:
         texts = sum(column.kind == "text" for column in left)
         missing = sum(column.missing > 0 for column in left)
         lines.append(f"- {len(left)} more columns: {texts} text, {missing} with missing values\n")
-    return (f"Columns of {facts.table}:\n" if facts.files else "Columns:\n") + "".join(lines)
+    return (f"Columns of {facts.table}:\n" if facts.competition else "Columns:\n") + "".join(lines)
 
 
 def _output_lines(state: State, detail: _Detail) -> str:
@@ -316,85 +298,3 @@ def trim(text: str, limit: int) -> str:
         return text[:limit] if limit > 0 else ""
     head = (limit - 3) * 2 // 3
     return text[:head] + " … " + text[len(text) - (limit - 3 - head) :]
-
-
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*$", re.MULTILINE)
-_STATEMENT = re.compile(
-    r"import\s+[\w.]+\s*(?:$|[,;#]|as\b)|from\s+[\w.]+\s+import\b|(?:def|class)\s+\w+\s*[(:]|@\w|try\s*:"
-    r"|[\w.]+(?:\[.*?\])?(?:\s*,\s*[\w.]+)*\s*=(?!=)|\w[\w.]*\("
-)
-"""How a line of Python begins and a sentence does not, though the line may have a syntax error later on."""
-
-
-def parse_code(text: str) -> str | None:
-    """The script of a completion: its ```python blocks (the last one that is Python, else the first), or bare code.
-
-    A fence that is never closed runs to the end. None when there is nothing that looks like code; a script with a
-    syntax error is returned, runs, and fails as such.
-    """
-    blocks = _fenced(text)
-    if not blocks:
-        return text.strip() + "\n" if _bare_code(text) else None
-    python = [body for language, body in blocks if language.lower() in ("python", "py", "python3", "")]
-    candidates = [body for body in python or [body for _, body in blocks] if body.strip()]
-    whole = [body for body in candidates if _parsed(body) is not None]
-    if not candidates:
-        return None
-    return (whole[-1] if whole else candidates[0]).strip("\n") + "\n"
-
-
-def _bare_code(text: str) -> bool:
-    """Whether a text without fences is a script: all of it is Python that does something, or its first line is.
-
-    Prose has lines that begin with "for" or "#" too, and one word alone is an expression.
-    """
-    lines = (line.strip() for line in text.splitlines())
-    first = next((line for line in lines if line and not line.startswith("#")), "")
-    return bool(_STATEMENT.match(first)) or any(map(_acts, (text, first, first + " pass")))
-
-
-def _acts(code: str) -> bool:
-    """Whether this is Python with more in it than comments and values."""
-    tree = _parsed(code)
-    return tree is not None and any(not isinstance(n, ast.Expr) or isinstance(n.value, ast.Call) for n in tree.body)
-
-
-def _fenced(text: str) -> list[tuple[str, str]]:
-    blocks: list[tuple[str, str]] = []
-    start: tuple[str, int] | None = None
-    for match in _FENCE.finditer(text):
-        if start is None:
-            start = (match.group(1), match.end() + 1)
-        elif not match.group(1):
-            blocks.append((start[0], text[start[1] : match.start()]))
-            start = None
-    if start is not None:
-        blocks.append((start[0], text[start[1] :]))
-    return blocks
-
-
-def _parsed(code: str) -> ast.Module | None:
-    """The tree of a script; None when it does not compile."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(code)
-            compile(tree, "<action>", "exec")
-            return tree
-    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
-        return None
-
-
-_SCORE = re.compile(
-    r"^\s*(?:final )?validation score\s*[:=]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*$", re.IGNORECASE
-)
-
-
-def parse_own_score(stdout: str) -> float | None:
-    """The number of the last line `Validation score: <float>`; None without one (also for nan and inf)."""
-    for line in reversed(stdout.splitlines()):
-        match = _SCORE.match(line)
-        if match:
-            value = float(match.group(1))
-            return value if abs(value) < 1e300 else None
-    return None

@@ -12,6 +12,7 @@ from workbench.agent.generate import Generator
 from workbench.agent.policy import Policy
 from workbench.agent.prompts import TEMPLATE_RESERVE, PromptTooLong, messages
 from workbench.config import Config
+from workbench.sandbox.executor import Limits
 from workbench.tasks.task import Task
 from workbench.types import Action, Feedback, Group, Kind, State, Turn, Verdict, WorkbenchError
 
@@ -39,7 +40,7 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def prompt_ids(policy: Policy, state: State, task: Task, budget: int) -> list[int]:
+def prompt_ids(policy: Policy, state: State, task: Task, budget: int, limits: Limits | None = None) -> list[int]:
     """The token ids the policy sees in this state: at most `budget`, sections trimmed by priority.
 
     What the chat template adds counts too; for less than `TEMPLATE_RESERVE` tokens that many are left. Raises
@@ -50,7 +51,7 @@ def prompt_ids(policy: Policy, state: State, task: Task, budget: int) -> list[in
         whole = len(policy.prompt_ids([{"role": "user", "content": text}]))
         return max(policy.count_tokens(text), whole - TEMPLATE_RESERVE)
 
-    return policy.prompt_ids(messages(state, task, budget=budget, count=count))
+    return policy.prompt_ids(messages(state, task, budget=budget, count=count, limits=limits))
 
 
 def rollout(
@@ -71,7 +72,8 @@ def rollout(
     Rewards are left None: scoring is the learner's (learning/rewards.py).
     """
     size = config.group_size if group_size is None else group_size
-    prompts = [_prompt(policy, state, environment.tasks[state.task], config.max_prompt_tokens) for state in states]
+    budget, limits = config.max_prompt_tokens, environment.limits
+    prompts = [_prompt(policy, state, environment.tasks[state.task], budget, limits) for state in states]
     fitting = [index for index, prompt in enumerate(prompts) if prompt]
     waiting: dict[tuple[int, int], Callable[[], Outcome]] = {}
     total = len(fitting) * size
@@ -119,11 +121,11 @@ def refuse_lost(environment: Environment, groups: Sequence[Group]) -> None:
     )
 
 
-def _prompt(policy: Policy, state: State, task: Task, budget: int) -> list[int]:
+def _prompt(policy: Policy, state: State, task: Task, budget: int, limits: Limits) -> list[int]:
     """The prompt of a state; empty when what the policy wrote makes it too long. Raises `PromptTooLong` for a draft,
     whose length is the user's to mend."""
     try:
-        return prompt_ids(policy, state, task, budget)
+        return prompt_ids(policy, state, task, budget, limits)
     except PromptTooLong:
         if state.kind is Kind.DRAFT:
             raise

@@ -69,6 +69,10 @@ def rollout_metrics(
             "staleness_max": float(max(staleness)),
             "cpu_s_mean": fmean(turn.feedback.cpu_s for turn in turns),
         }
+    names = {name for turn in turns if turn.reward for name in turn.reward.components}
+    for name in sorted(names):  # of those turns that a component applies to; none of a step, no value
+        values = [t.reward.components[name] for t in turns if t.reward and name in t.reward.components]
+        metrics[f"reward_component_{name}"] = fmean(values)
     for kind in Kind:
         of_kind = [turn for turn in turns if turn.state.kind is kind]
         if of_kind:

@@ -1,10 +1,15 @@
-"""The reward of one turn of an ML-engineering task: a ladder from no code to the gold medal (our choice, documented).
+"""The reward of one turn of an ML-engineering task: raw components by name, and a weighted total in [0, 1].
+
+The default is the component `ladder` alone, from no code to the gold medal (our choice, documented):
 
     0.00  no code                        0.10  ran, but no valid submission; or a copy of its parent or of the sample
     0.05  failed or over its limit       0.2 + 0.8 · position   a valid submission of its own
 
 `position` is where the hidden score lies between the task's dummy (0) and its gold threshold (1). Steps are ordered so
 that every rung is worth climbing, and the lowest valid submission is worth twice the best invalid one.
+
+Every component of every turn is recorded, whatever its weight. Hidden scores are read here, after the action: none of
+them enters a state or a prompt.
 """
 
 from __future__ import annotations
@@ -13,44 +18,155 @@ import hashlib
 import io
 import math
 import tokenize
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from workbench.agent.completions import is_python
+from workbench.tasks.leaderboard import above_median, human_rank, medal
 from workbench.tasks.task import Task, position, stamp
-from workbench.types import Feedback, Group, Reward, State, Turn, Verdict, WorkbenchError
+from workbench.types import Feedback, Group, Kind, Reward, State, Turn, Verdict, WorkbenchError
 
 NO_CODE, FAILED, RAN, VALID = 0.0, 0.05, 0.10, 0.20
 """Rewards of the rungs; a valid submission adds (1 - VALID) · position."""
 
+MEDALS = {"gold": 1.0, "silver": 0.9, "bronze": 0.8, "above_median": 0.4, "valid": 0.2, "": 0.0}
+"""Steps of the component `medal` (ours; in the order and about the proportions of SandMLE 2026)."""
 
-def score(state: State, feedback: Feedback, *, position: float | None, copied: bool) -> Reward | None:
-    """Reward in [0, 1] with the components `code`, `ran`, `valid`, `copied` (0 or 1) and `position`, as measured.
+BOARD = frozenset({"rank", "medal"})
+"""Components that are read off a task's board."""
+
+LADDER = {"ladder": 1.0}
+"""The weights of the default reward."""
+
+Known = Callable[[str, str], Feedback | None]
+"""What is known of an earlier execution of (task id, script)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What a scorable turn came to. Numbers about a submission are None without a valid one."""
+
+    code: bool
+    ran: bool
+    valid: bool
+    copied: bool
+    """The script is its parent's, or the submission is the sample."""
+    python: bool
+    """The script compiles."""
+    own_score: bool
+    """It ran and printed a validation score of itself."""
+    position: float | None = None
+    rank: float | None = None
+    """Share of the board that is not strictly better, in [0, 1]."""
+    medal: str = ""
+    """A key of `MEDALS`."""
+    parent: float | None = None
+    """Position of the parent's submission, 0 where it had no valid one; None for a draft, or where it is not known."""
+
+
+def ladder(m: Measures) -> float:
+    """The default: see the top of this file."""
+    if not m.code:
+        return NO_CODE
+    if not m.ran:
+        return FAILED
+    if m.position is None or m.copied:
+        return RAN
+    return VALID + (1 - VALID) * m.position
+
+
+def rank(m: Measures) -> float:
+    """HumanRank on the rows `reward`: share of the board not strictly better; 0 without a valid submission of one's
+    own."""
+    return 0.0 if m.rank is None or m.copied else m.rank
+
+
+def gain(m: Measures) -> float | None:
+    """Position minus the parent's, in [-1, 1]; no valid submission of one's own counts as position 0. None for drafts:
+    what has no parent gains nothing and loses nothing."""
+    if m.parent is None:
+        return None
+    return (0.0 if m.position is None or m.copied else m.position) - m.parent
+
+
+def medals(m: Measures) -> float:
+    """The step of `MEDALS` that a submission of one's own reaches on the rows `reward`."""
+    return 0.0 if m.copied else MEDALS[m.medal]
+
+
+def well_formed(m: Measures) -> float:
+    """1 where the answer held a script that is Python."""
+    return float(m.code and m.python)
+
+
+def own_score(m: Measures) -> float:
+    """1 where the script ran and printed its own validation score, as it is asked to."""
+    return float(m.own_score)
+
+
+COMPONENTS: dict[str, Callable[[Measures], float | None]] = {
+    "ladder": ladder,
+    "rank": rank,
+    "gain": gain,
+    "medal": medals,
+    "format": well_formed,
+    "own_score": own_score,
+}
+"""What a reward may be made of (`config.reward`). None: it does not apply to this turn."""
+
+
+def total(components: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """Σ w·c over the components that apply, divided by Σ w where that is above 1, clipped to [0, 1] (`gain` may be
+    negative). One weight of 1 leaves its component as it is, to the last bit."""
+    known = [(weight, components[name]) for name, weight in weights.items() if name in components]
+    whole = math.fsum(weight for weight, _ in known)
+    return min(1.0, max(0.0, math.fsum(weight * value for weight, value in known) / max(1.0, whole)))
+
+
+def score(
+    state: State,
+    feedback: Feedback,
+    *,
+    position: float | None,
+    copied: bool,
+    task: Task | None = None,
+    parent: float | None = None,
+    weights: Mapping[str, float] = LADDER,
+) -> Reward | None:
+    """The total in [0, 1] and its components: `code`, `ran`, `valid`, `copied` (0 or 1) and `position` (of a valid
+    submission) as measured, and those of `COMPONENTS` that apply.
 
     `position` in [0, 1] is needed for a valid submission and ignored otherwise. `copied`: the script is its parent's,
-    or the submission is the sample. None when the execution was lost by us (`infrastructure`): that is not a 0.
-    Raises WorkbenchError for a position that is missing, not finite or outside [0, 1].
+    or the submission is the sample. `parent`: see `Measures`. Without `task`, whose board they need, `rank` and `medal`
+    are left out. None when the execution was lost by us (`infrastructure`): that is not a 0. Raises WorkbenchError for
+    a position that is missing, not finite or outside [0, 1], and for weights on what is left out.
     """
+    if task is None and (boardless := weights.keys() & BOARD):
+        raise WorkbenchError(f"The reward component '{min(boardless)}' needs the board of '{state.task}': give `task`.")
     if feedback.verdict is Verdict.INFRASTRUCTURE:
         return None
     ran = feedback.code is not None and feedback.verdict in (Verdict.OK, Verdict.INVALID_SUBMISSION)
-    components = {
-        "code": float(feedback.code is not None),
-        "ran": float(ran),
-        "valid": float(feedback.valid),
-        "copied": float(copied),
-    }
-    if feedback.code is None:
-        total = NO_CODE
-    elif not ran:
-        total = FAILED
-    elif not feedback.valid:
-        total = RAN
-    else:
-        components["position"] = _checked(position, state)
-        total = RAN if copied else VALID + (1 - VALID) * components["position"]
-    return Reward(total, components)
+    valid = ran and feedback.valid
+    measures = Measures(
+        code=feedback.code is not None,
+        ran=ran,
+        valid=feedback.valid,
+        copied=copied,
+        python=is_python(feedback.code or ""),
+        own_score=ran and feedback.own_score is not None,
+        position=_checked(position, state) if valid else None,
+        rank=_rank(feedback, task) if valid else None,
+        medal=_medal(feedback, task) if valid else "",
+        parent=parent,
+    )
+    components = {name: float(getattr(measures, name)) for name in ("code", "ran", "valid", "copied")}
+    if measures.position is not None:
+        components["position"] = measures.position
+    named = {name: of(measures) for name, of in COMPONENTS.items() if task is not None or name not in BOARD}
+    components |= {name: value for name, value in named.items() if value is not None}
+    return Reward(total(components, weights), components)
 
 
 def _checked(position: float | None, state: State) -> float:
@@ -61,18 +177,51 @@ def _checked(position: float | None, state: State) -> float:
     return position
 
 
-def score_groups(groups: Sequence[Group], tasks: Mapping[str, Task]) -> list[Group]:
-    """The same groups with every turn's reward filled in (None: unscorable). Reads the rows of split `reward` only."""
-    return [
-        replace(group, turns=tuple(_scored(turn, tasks[turn.state.task]) for turn in group.turns)) for group in groups
-    ]
+def _rank(feedback: Feedback, task: Task | None) -> float | None:
+    if task is None or feedback.score is None:
+        return None
+    return human_rank(feedback.score, task.scores, task.higher_is_better)
 
 
-def _scored(turn: Turn, task: Task) -> Turn:
+def _medal(feedback: Feedback, task: Task | None) -> str:
+    if task is None or feedback.score is None:
+        return ""
+    won = medal(feedback.score, task.thresholds, task.higher_is_better)
+    return won or ("above_median" if above_median(feedback.score, task.thresholds, task.higher_is_better) else "valid")
+
+
+def score_groups(
+    groups: Sequence[Group],
+    tasks: Mapping[str, Task],
+    weights: Mapping[str, float] = LADDER,
+    known: Known = lambda task, code: None,
+) -> list[Group]:
+    """The same groups with every turn's reward filled in (None: unscorable). Reads the rows of split `reward` only.
+
+    `known` looks up what a state's script came to when it was run (`Environment.known`), for `gain` over it.
+    """
+    scored = []
+    for group in groups:
+        task = tasks[group.state.task]
+        parent = _parent_position(group.state, task, known)
+        turns = tuple(_scored(turn, task, weights, parent) for turn in group.turns)
+        scored.append(replace(group, turns=turns))
+    return scored
+
+
+def _parent_position(state: State, task: Task, known: Known) -> float | None:
+    feedback = None if state.kind is Kind.DRAFT else known(state.task, state.code)
+    if feedback is None:
+        return None
+    return 0.0 if feedback.score is None else position(task, feedback.score, "reward")
+
+
+def _scored(turn: Turn, task: Task, weights: Mapping[str, float], parent: float | None) -> Turn:
     feedback = turn.feedback
     where = None if feedback.score is None else position(task, feedback.score, "reward")
     copied = is_copy(feedback.code or "", turn.state.code) or feedback.submission_sha in sample_shas(task.sample)
-    return replace(turn, reward=score(turn.state, feedback, position=where, copied=copied))
+    reward = score(turn.state, feedback, position=where, copied=copied, task=task, parent=parent, weights=weights)
+    return replace(turn, reward=reward)
 
 
 def sample_shas(sample: Path) -> frozenset[str]:

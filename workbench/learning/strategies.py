@@ -49,9 +49,16 @@ STRATEGIES: dict[str, Strategy] = {
     "learnability": Strategy(learnability, PROPORTIONAL),
     "variance": Strategy(variance, PROPORTIONAL),
     "regret": Strategy(regret, ZIPF),
-    # Its point, drawing again for flat groups, is in the trainer; the choice itself is uniform.
+    # Its point, drawing again for flat groups, is `flat_handling`; the choice itself is uniform.
     "dapo": Strategy(learnability, UNIFORM),
 }
+
+
+def flat_handling(config: Config) -> str:
+    """What becomes of groups of equal rewards: `keep`, `drop` or `redraw`."""
+    if config.flat_groups != "auto":
+        return config.flat_groups
+    return "redraw" if config.strategy == "dapo" else "keep"
 
 
 def focus(step: int, total_steps: int, config: Config) -> float:

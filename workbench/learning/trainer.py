@@ -21,7 +21,7 @@ from workbench.agent.generate import HFGenerator
 from workbench.agent.memory import give_back_memory
 from workbench.agent.policy import Policy, default_learning_rate, load_policy
 from workbench.agent.rollout import Rollout, refuse_lost, rollout, tasks_by_id
-from workbench.config import Config, change
+from workbench.config import Config, change, reward_weights
 from workbench.control import Control, StopRequested
 from workbench.learning.advantages import group_advantages
 from workbench.learning.batch import Sample, make_samples
@@ -31,7 +31,7 @@ from workbench.learning.metrics import StageTimer, Summary, due, kept_out_metric
 from workbench.learning.opening import checkpoint_step, create_run, measures, open_training
 from workbench.learning.rewards import score_groups
 from workbench.learning.sampler import Curriculum
-from workbench.learning.strategies import teaches
+from workbench.learning.strategies import flat_handling, teaches
 from workbench.learning.update import decay, make_optimizer, update
 from workbench.run import Run
 from workbench.sandbox.executor import Executor, Limits
@@ -39,9 +39,6 @@ from workbench.tasks.catalog import load_tasks
 from workbench.tasks.grader import Grader
 from workbench.tasks.task import Task
 from workbench.types import Group, Kind, State, WorkbenchError
-
-REDRAWS = 3
-"""Most times that strategy `dapo` draws again in a step (our choice): without an end a run could hang."""
 
 GIVE_BACK = 20
 """Steps after which free memory is returned (our choice): the next one has to have it mapped again."""
@@ -163,8 +160,9 @@ class Trainer:
                 [[turn.reward.total if turn.reward else None for turn in group.turns] for group in groups],
                 config.advantage_scale,
             )
+            restrained = config.kl_coef > 0 and flat_handling(config) == "keep"
             samples, sample_metrics = make_samples(
-                groups, advantages, version, config.max_staleness, keep_flat=config.kl_coef > 0
+                groups, advantages, version, config.max_staleness, keep_flat=restrained
             )
         with timer("update"):  # 7 whole-step denominators
             update_metrics = self._update(config, samples, step)
@@ -174,6 +172,7 @@ class Trainer:
             **start,
             **along,
             "redraws": float(len(result) - 1),
+            "groups_redrawn": float(sum(len(more.groups) for more in result[1:])),
             **advantage_metrics,
             **sample_metrics,
             **update_metrics,
@@ -191,21 +190,23 @@ class Trainer:
         return metrics
 
     def _collect(self, config: Config, step: int, timer: StageTimer) -> tuple[list[Rollout], list[Group]]:
-        """The step's rollouts and scored groups. Strategy `dapo` draws again as many states as gave flat groups, at
-        most `REDRAWS` times; what is still missing then is missing, and `groups_used` says so."""
+        """The step's rollouts and scored groups. Where flat groups are redrawn, exactly as many states are chosen again
+        as groups that teach are missing, until none is or `redraw_limit` groups were added; what is still missing then
+        is missing, and `groups_used` says so."""
         results: list[Rollout] = []
         groups: list[Group] = []
-        missing = config.groups
-        for draw in range(1 + (REDRAWS if config.strategy == "dapo" else 0)):
+        wanted, left = config.groups, config.redraw_limit if flat_handling(config) == "redraw" else 0
+        while wanted > 0:
             with timer("choose"):  # 1 where to learn now
-                states = self.curriculum.choose(step, missing)
+                states = self.curriculum.choose(step, wanted)
             if not states:
                 break
             with timer("generate"):  # 2 act; the sandbox executes while the rest of the batch is generated
-                results.append(self._act(config, step, draw, states))
+                results.append(self._act(config, step, len(results), states))
             timer.split("generate", "execute", results[-1].waited_s)
             with timer("score"):  # 3 components, then a total in [0, 1]
-                scored = score_groups(results[-1].groups, self.tasks)
+                weights = reward_weights(config.reward)
+                scored = score_groups(results[-1].groups, self.tasks, weights, self.environment.known)
             refuse_lost(self.environment, scored)
             with timer("curriculum"):  # 4 learnability, and 5 x' = Φ(x, y, f)
                 kept = results[-1].kept
@@ -213,9 +214,8 @@ class Trainer:
                 self.curriculum.observe(step, scored)
                 self.curriculum.add(step, scored)
             groups += scored
-            missing = config.groups - sum(map(teaches, groups))
-            if missing <= 0:
-                break
+            wanted = min(config.groups - sum(map(teaches, groups)), left)
+            left -= wanted
         return results, groups
 
     def _act(self, config: Config, step: int, draw: int, states: Sequence[State]) -> Rollout:

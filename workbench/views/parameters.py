@@ -61,7 +61,13 @@ def with_settings(own: Mapping[str, Any], settings: str) -> dict[str, Any]:
 
     Raises WorkbenchError for a name that is a parameter of its own: two values for one setting have no order.
     """
-    more = parse_settings(filter(None, (part.strip() for part in settings.split(","))))
+    pairs: list[str] = []
+    for part in filter(None, (part.strip() for part in settings.split(","))):
+        if "=" in part or not pairs:
+            pairs.append(part)
+        else:  # a value may hold commas: "reward=ladder:0.8,gain:0.2, tau=3"
+            pairs[-1] += f",{part}"
+    more = parse_settings(pairs)
     for name in own.keys() & more.keys():
         raise WorkbenchError(f"settings={settings!r} sets {name}, a parameter of this notebook: set it there instead.")
     return {**own, **more}

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.agent.prompts import error_line, parse_own_score
+from workbench.agent.completions import parse_own_score
+from workbench.agent.prompts import error_line
 from workbench.learning.warmstart import schemas
 
 if TYPE_CHECKING:

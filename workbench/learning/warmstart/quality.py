@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.agent.prompts import Card, parse_code, parse_own_score, render
+from workbench.agent.cards import Card
+from workbench.agent.completions import parse_code, parse_own_score
+from workbench.agent.prompts import render
 from workbench.learning.warmstart import execute, schemas
 from workbench.learning.warmstart.corpus import BUDGET
 from workbench.learning.warmstart.schemas import Schema

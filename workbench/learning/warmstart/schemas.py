@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.agent.prompts import Card, Column, card_from_frames
+from workbench.agent.cards import Card, Column, card_from_frames
 
 if TYPE_CHECKING:
     import pandas as pd
