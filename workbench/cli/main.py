@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench.cli.common import Interrupted, find_run, print_json, read_settings, settings_help
+from workbench.cli.common import Interrupted, find_run, print_json, read_settings, say, settings_help
 from workbench.config import ROOT, Config
 from workbench.sandbox.records import Limits
 from workbench.types import WorkbenchError
@@ -253,9 +253,9 @@ def doctor(json: Json = False) -> int:
 
 @app.command()
 def bench(
-    suite: Annotated[str, typer.Argument(metavar="sandbox|generation|training|step|together|all")],
+    suite: Annotated[str, typer.Argument(metavar="sandbox|buffer|generation|training|step|together|all")],
     repeats: Annotated[
-        int | None, typer.Option(metavar="N", help="Rounds of each kind; default: 40, with a model 3.")
+        int | None, typer.Option(metavar="N", help="Rounds of each kind; default: 40, buffer 20, with a model 3.")
     ] = None,
     against: Annotated[str | None, typer.Option(metavar="trl", help="Measure this in turns with ours.")] = None,
     policy: Annotated[
@@ -271,6 +271,7 @@ def bench(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Steps of many sizes: data/results/bench_step.csv and a plot.")
     ] = False,
+    states: Annotated[int | None, typer.Option(metavar="N", help="States in the buffer; default: a million.")] = None,
     json: Json = False,
 ) -> None:
     """How fast this machine does it, against what one would have without the workbench."""
@@ -280,9 +281,10 @@ def bench(
     found = work(
         suite,
         repeats,
-        lambda line: print(line, file=sys.stderr, flush=True),
+        say,
         against=against,
         sweep=sweep,
+        states=states,
         policy=policy,
         dtype=dtype,
         adapter=adapter,
@@ -314,7 +316,7 @@ def gpu_check(
     from workbench.cli.gpu_check import gpu_check as work
 
     workload = Workload("tiny")
-    found = work(device, policy, steps, plain_steps, workload, lambda line: print(line, file=sys.stderr, flush=True))
+    found = work(device, policy, steps, plain_steps, workload, say)
     if json:
         print_json(found)
     else:
