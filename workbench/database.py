@@ -131,7 +131,7 @@ def cell_floats(cell: bytes) -> tuple[float, ...]:
 
 def dump(value: Any) -> str:
     """JSON in ASCII; bytes and numpy scalars are taken too."""
-    return json.dumps(value, default=_encode, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def load(text: str) -> Any:
@@ -156,6 +156,10 @@ def _encode(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} cannot be kept in a run: {value!r}")
+
+
+_ENCODER = json.JSONEncoder(default=_encode, separators=(",", ":"))
+"""Made once: a step has hundreds of events."""
 
 
 def _decode(value: dict[str, Any]) -> Any:

@@ -1,5 +1,7 @@
-"""The curriculum under any order of events: all of them, or a snapshot at any moment and those after it, rebuild it; its
-promises hold after every one."""
+"""The curriculum under any order of events: all of them, or a snapshot at any moment and what follows, rebuild it.
+
+Its promises hold after every event.
+"""
 
 from __future__ import annotations
 

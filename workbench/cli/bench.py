@@ -60,7 +60,8 @@ def bench(
     """{machine, results: {name: {median, min, max, unit, n}}} of one suite or of `all`; for a model also {workload},
     and {peer}: the configuration of what it is measured against.
 
-    `states`: size of the buffer; `workload` are the arguments of `make_workload`. Raises WorkbenchError for a suite or a value that does not exist.
+    `states`: size of the buffer; `workload` are the arguments of `make_workload`. Raises WorkbenchError for a suite or
+    a value that does not exist.
     """
     if suite not in (*REPEATS, "all"):
         raise WorkbenchError(f"'{suite}' is no suite: expected one of {', '.join((*REPEATS, 'all'))}.")
@@ -99,7 +100,7 @@ def _measure(
     if suite == "sandbox":
         return bench_sandbox.measure(repeats, tell)
     if suite == "buffer":
-        return bench_buffer.measure(states or bench_buffer.STATES, repeats, tell)
+        return bench_buffer.measure(bench_buffer.STATES if states is None else states, repeats, tell)
     work = make_workload(against=against, **workload)
     if suite == "together":
         return bench_together.measure(work, repeats, tell)

@@ -7,7 +7,7 @@ import random
 import tempfile
 import time
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -28,9 +28,7 @@ MOST = 10_000_000
 CHOSEN, ACTIONS, TASKS = 64, 8, 64
 STEPS = 1_000_000
 REOPENED = 3
-WORDS = (
-    "train = pd.read_csv( 'input/train.csv' ) model .fit predict [ 'target' ] x y fold score 0.5 10 for in def".split()
-)
+WORDS = "train = pd.read_csv( 'input/train.csv' ) model .fit predict [ 'target' ] x y fold score 0.5 10 for in".split()
 
 LEGEND = {
     "choose64": "draws 64 states and reads them from run.sqlite",
@@ -133,7 +131,7 @@ class Life:
         times.append(time.perf_counter())
         if snapshot is not None:
             self.snapshot_mb = sum(map(len, snapshot.values())) / 1e6
-        chose, _, observed, added = (1000 * (after - before) for before, after in zip(times, times[1:], strict=False))
+        chose, _, observed, added = (1000 * (after - before) for before, after in pairwise(times))
         return chose, observed, 1000 * len(chosen) * ACTIONS / added
 
     def group(self, place: int, state: State) -> Group:
@@ -143,7 +141,7 @@ class Life:
 
     def outcome(self) -> tuple[Feedback, Reward]:
         """A new script and how it went."""
-        code = f"# {next(self.numbers)}\n{''.join(self.draw.choices(self.lines, k=26))}"
+        code = f"# {next(self.numbers)}\n{''.join(self.draw.choices(self.lines, k=35))}"
         self.sizes = [*self.sizes[-99:], len(code)]
         if self.draw.random() < 1 / 3:
             score = self.draw.random()

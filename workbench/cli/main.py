@@ -293,10 +293,7 @@ def bench(
         group_size=group_size,
         completion_tokens=completion_tokens,
     )
-    if json:
-        print_json(found)
-    else:
-        show(found)
+    (print_json if json else show)(found)
 
 
 @app.command("gpu-check")
@@ -317,10 +314,7 @@ def gpu_check(
 
     workload = Workload("tiny")
     found = work(device, policy, steps, plain_steps, workload, say)
-    if json:
-        print_json(found)
-    else:
-        show(found)
+    (print_json if json else show)(found)
 
 
 class Terminated(BaseException):
