@@ -141,7 +141,11 @@ def test_a_run_goes_on_from_its_snapshot_and_the_events_after_it(
     ("query", "values"),
     [
         ("UPDATE snapshots SET content = substr(content, 1, length(content) - 3) WHERE part = 'potential'", ()),
-        ("UPDATE snapshots SET content = substr(content, 1, 12) || ? || substr(content, 14) WHERE part = 'tie'", "\1"),
+        (
+            "UPDATE snapshots SET content = "
+            "CAST(substr(content, 1, 12) || ? || substr(content, 14) AS BLOB) WHERE part = 'tie'",
+            (b"\1",),
+        ),
         ("UPDATE snapshots SET content = ? WHERE part = 'seen'", (b"",)),
         ("UPDATE snapshots SET content = (SELECT content FROM snapshots WHERE part = 'id') WHERE part = 'root'", ()),
         ("DELETE FROM snapshots WHERE part = 'head'", ()),
