@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sqlite3
 import tracemalloc
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from workbench.config import Config, change, make_config
-from workbench.learning import snapshots
+from workbench.learning import pool, snapshots
 from workbench.learning.pool import LONGEST_REST
+from workbench.learning.ranking import Node
 from workbench.learning.sampler import Curriculum
 from workbench.run import Run
 from workbench.types import (
@@ -253,8 +255,8 @@ def test_writing_snapshots_costs_an_event_the_same_however_long_the_run_is() -> 
             ever, since = ever + 512, since + 640
             buffer = Sized(min(ever, capacity))
             buffer.seen = Sized(ever)  # type: ignore[attr-defined]
-            pool = type("Pool", (), {"buffer": buffer})
-            if snapshots.due(since, pool):  # type: ignore[arg-type]
+            whole = type("Pool", (), {"buffer": buffer})
+            if snapshots.due(since, whole):  # type: ignore[arg-type]
                 written, since = written + len(buffer) + ever // 14, 0
         assert written < 6 * ever
         assert since <= 3_000_000 / 4 + 640
@@ -279,28 +281,35 @@ def test_what_a_state_says_is_not_in_memory(run: Run) -> None:
     assert max(grown) < 700
 
 
-def test_a_longer_rest_looks_at_the_states_chosen_lately_only() -> None:
+def test_a_longer_rest_looks_at_the_states_chosen_lately_only(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = Curriculum(settings(tau=1, capacity=10**5, children_cap=10**5), ROOTS, 100)
     for number in range(3000):
         sampler.insert(1, State("task-0", Kind.DEBUG, str(number), parent=ROOTS[0].id))
     chosen = [{state.id for state in sampler.choose(number, 4)} for number in range(1, 20)]
     sampler.choose(22, 0)
     assert sampler.metrics()["buffer_resting"] == 0
-    looked = 0
-
-    class Counting(dict[str, Any]):
-        def values(self) -> Any:
-            raise AssertionError("all states were looked at")
-
-        def get(self, *arguments: Any) -> Any:
-            nonlocal looked
-            looked += 1
-            return super().get(*arguments)
-
-    sampler.buffer.nodes = Counting(sampler.buffer.nodes)
+    looked: list[Node] = []
+    rests = pool.rests
+    monkeypatch.setattr(pool, "rests", lambda node, step, tau: (looked.append(node), rests(node, step, tau))[1])
     sampler.update(settings(tau=6, capacity=10**5, children_cap=10**5))
     assert set(sampler._pool.resting) == set().union(*chosen[15:]), "chosen in steps 16 to 19"
-    assert looked == 16
+    assert len(looked) == len(sampler._pool.resting) + 1
+
+
+def test_nothing_of_an_evicted_state_is_held_but_its_identity() -> None:
+    sampler = Curriculum(settings(), ROOTS, 100)
+    gc.collect()
+    before = sum(type(thing) is Node for thing in gc.get_objects())
+    for number in range(1, 200):
+        for child in range(10):
+            sampler.insert(number, State("task-0", Kind.DEBUG, f"{number} {child}", parent=ROOTS[0].id))
+        sampler.choose(number, 20)
+        sampler.observe(number, [])
+        sampler.drain_events()
+    gc.collect()
+    grown = sum(type(thing) is Node for thing in gc.get_objects()) - before
+    assert grown == len(sampler.buffer) - len(ROOTS)
+    assert len(sampler.buffer.seen) == len(ROOTS) + 1990
 
 
 def test_no_rest_is_longer_than_what_is_remembered() -> None:

@@ -6,8 +6,9 @@ Everything costs O(log n) of the number of states, or O(1).
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import takewhile
 
 from workbench.learning.buffer import Buffer, Seen
 from workbench.learning.events import Added, Chosen, Event, Evicted, Observed
@@ -31,8 +32,8 @@ class Pool:
         self.choices = 0
         self.choice_sum = 0.0
         """Σ c·ln c over the states' numbers of choices."""
-        self._recent: deque[tuple[int, list[Node]]] = deque()
-        """The states chosen in each of the last steps."""
+        self._recent: OrderedDict[str, Node] = OrderedDict()
+        """Those chosen within the last `LONGEST_REST` steps, least recently chosen first."""
 
     def apply(self, event: Event) -> None:
         """Make one event happen."""
@@ -47,6 +48,7 @@ class Pool:
             self._observed(event, self.buffer.nodes[event.state_id])
 
     def _evicted(self, node: Node) -> None:
+        self._recent.pop(node.id, None)
         if node.resting:
             del self.resting[node.id]
         else:
@@ -60,7 +62,7 @@ class Pool:
         node.choices += 1
         node.last_chosen, node.order = event.step, self.choices
         self._rest(node)
-        self._remember(node, event.step)
+        self._remember(node)
 
     def _observed(self, event: Observed, node: Node) -> None:
         self.buffer.unrank(node)
@@ -95,12 +97,11 @@ class Pool:
         self.resting[node.id] = node
         self.resting.move_to_end(node.id)
 
-    def _remember(self, node: Node, step: int) -> None:
-        if not self._recent or self._recent[-1][0] != step:
-            self._recent.append((step, []))
-            while step - self._recent[0][0] > LONGEST_REST:
-                self._recent.popleft()
-        self._recent[-1][1].append(node)
+    def _remember(self, node: Node) -> None:
+        self._recent[node.id] = node
+        self._recent.move_to_end(node.id)
+        while not rests(next(iter(self._recent.values())), self.step, LONGEST_REST):
+            self._recent.popitem(last=False)
 
     def advance(self, step: int, tau: int) -> None:
         """Time passes: who rests depends on the step, on τ and on the choices alone, so no event is needed."""
@@ -115,12 +116,8 @@ class Pool:
 
     def rest_longer(self, tau: int) -> None:
         """τ has grown: those chosen within it rest again. Costs as much as the choices of τ steps are many."""
-        found: dict[str, Node] = {}
-        for step, nodes in reversed(self._recent):
-            if self.step - step > tau:
-                break
-            found |= {node.id: node for node in nodes if self.buffer.nodes.get(node.id) is node}
-        for node in sorted(found.values(), key=lambda node: node.order):
+        found = list(takewhile(lambda node: rests(node, self.step, tau), reversed(self._recent.values())))
+        for node in reversed(found):
             self._rest(node)
 
     # --- restoring
@@ -131,9 +128,8 @@ class Pool:
         self.step, self.choices, self.choice_sum = step, choices, choice_sum
         self.visited = Potentials(node.potential for node in nodes if node.visits)
         for node in sorted((node for node in nodes if node.choices), key=lambda node: node.order):
-            assert node.last_chosen is not None
-            if step - node.last_chosen <= LONGEST_REST:
-                self._remember(node, node.last_chosen)
+            if rests(node, step, LONGEST_REST):
+                self._recent[node.id] = node
             if rests(node, step, tau):
                 node.resting = True
                 self.resting[node.id] = node
