@@ -62,6 +62,7 @@ def test_the_buffer_is_measured_at_two_sizes(capsys: pytest.CaptureFixture[str])
     assert found["results"]["resident_mb"]["median"] < 40, "a script has 1.5 kB"
     assert 1200 < found["buffer"]["script_bytes"] < 1800
     assert found["buffer"]["snapshot_mb"] > 0.3, "snapshots are part of what is timed"
+    assert 0 < found["buffer"]["snapshot_s"] < 10
     assert found["buffer"]["events_after_snapshot"] < 20000 / 3
     assert "20000 of 20000 states" in captured.err
 

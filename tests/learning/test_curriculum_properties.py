@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from workbench.config import change, make_config
 from workbench.learning.sampler import Curriculum
 from workbench.learning.snapshots import LEAST
+from workbench.learning.strategies import STRATEGIES
 from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict
 
 ROOTS = [State(f"task-{i}", Kind.DRAFT) for i in range(3)]
@@ -35,7 +36,7 @@ class Learning(RuleBasedStateMachine):
         capacity=st.integers(3, 12),
         cap=st.integers(1, 4),
         tau=st.integers(0, 3),
-        strategy=st.sampled_from(["acegrpo", "learnability", "uniform"]),
+        strategy=st.sampled_from(sorted(STRATEGIES)),
     )
     def begin(self, capacity: int, cap: int, tau: int, strategy: Any) -> None:
         self.config = make_config(

@@ -67,6 +67,7 @@ def _at(states: int, repeats: int, tell: Tell) -> tuple[dict[str, Measured], dic
             tell(f"{states} states: {repeats} steps")
             rounds = [life.step() for _ in range(repeats)]
             facts = {"script_bytes": round(mean(life.sizes)), "snapshot_mb": round(life.snapshot_mb, 1)}
+            facts["snapshot_s"] = round(life.snapshot_s, 3)
             del life
         reopened: list[float] = []
         for number in range(REOPENED):
@@ -94,7 +95,8 @@ class Life:
         self.curriculum = Curriculum(run.config, _roots(), STEPS, run)
         self.number = 0
         self.sizes: list[int] = []
-        self.snapshot_mb = 0.0
+        self.snapshot_mb = self.snapshot_s = 0.0
+        """Of the latest snapshot; the seconds are those of making it, in which a step waits."""
 
     def fill(self, states: int, tell: Tell) -> list[float]:
         """Steps until there are so many states; states added per second of adding, for each tenth."""
@@ -120,7 +122,12 @@ class Life:
         curriculum.observe(self.number, groups)
         times.append(time.perf_counter())
         curriculum.add(self.number, groups)
-        events, snapshot = curriculum.drain_events(), curriculum.drain_snapshot()
+        events = curriculum.drain_events()
+        start = time.perf_counter()
+        snapshot = curriculum.drain_snapshot()
+        if snapshot is not None:
+            self.snapshot_s = time.perf_counter() - start
+            self.snapshot_mb = sum(map(len, snapshot.values())) / 1e6
         self.run.commit(
             self.number,
             metrics=curriculum.metrics(),
@@ -129,8 +136,6 @@ class Life:
             snapshot=snapshot,
         )
         times.append(time.perf_counter())
-        if snapshot is not None:
-            self.snapshot_mb = sum(map(len, snapshot.values())) / 1e6
         chose, _, observed, added = (1000 * (after - before) for before, after in pairwise(times))
         return chose, observed, 1000 * len(chosen) * ACTIONS / added
 
