@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from workbench import database
 from workbench.config import make_config
-from workbench.run import Run, new_path
+from workbench.folder import new_path
+from workbench.run import Run
 from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict, WorkbenchError
 
 ODD = "a\0b \ud800 \U0010ffff \ue000 é 漢 \r\n\u202e end"
@@ -441,7 +442,7 @@ def test_other_formats_and_damage_are_told(run: Run) -> None:
     file = run.path / "config.json"
     good = file.read_text()
     for change, sentence in [
-        ({"format": 99}, "is a run of format 99, and this workbench reads format 1"),
+        ({"format": 99}, "is a run of format 99, and this workbench reads format 2"),
         ({"config": {"no_such": 1}}, "'no_such' is no setting"),
         ({"config": 3}, "does not fit this version"),
     ]:
@@ -462,9 +463,9 @@ def test_other_formats_and_damage_are_told(run: Run) -> None:
 def test_the_database_has_the_format_too(run: Run) -> None:
     run.close()
     connection = database.connect(run.path / "run.sqlite", readonly=False)
-    connection.execute("PRAGMA user_version=2")
+    connection.execute("PRAGMA user_version=3")
     connection.close()
-    with pytest.raises(WorkbenchError, match="format 2"):
+    with pytest.raises(WorkbenchError, match="format 3"):
         Run.open(run.path)
 
 

@@ -19,13 +19,13 @@ import numpy as np
 
 from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict
 
-FORMAT = 1
+FORMAT = 2
 """Format of the run folder; a run of another format is refused."""
 
 TEXT_CAP = 65_536
 """Characters kept of a stream or a completion; scripts and states are kept whole, since a resume reads them back."""
 
-STEP_TABLES = ("steps", "metrics", "states", "groups", "turns", "curriculum")
+STEP_TABLES = ("steps", "metrics", "states", "groups", "turns", "curriculum", "snapshots")
 """What going back to a step cuts. Knobs stay: the steps that are run again turn them again (`insert_knobs`)."""
 
 SCHEMA = """
@@ -43,10 +43,12 @@ CREATE TABLE turns(step INTEGER NOT NULL, position INTEGER NOT NULL, member INTE
     cpu_s REAL, wall_s REAL, score REAL, own_score REAL, submission_sha TEXT, reward REAL, components TEXT,
     PRIMARY KEY(step, position, member));
 CREATE TABLE curriculum(seq INTEGER PRIMARY KEY, step INTEGER NOT NULL, event TEXT NOT NULL);
+CREATE TABLE snapshots(step INTEGER NOT NULL, part TEXT NOT NULL, content BLOB NOT NULL, PRIMARY KEY(step, part));
 CREATE TABLE knobs(seq INTEGER PRIMARY KEY, step INTEGER NOT NULL, event TEXT NOT NULL);
 CREATE TABLE executions(key TEXT PRIMARY KEY, result BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX states_step ON states(step);
 CREATE INDEX curriculum_step ON curriculum(step);
+CREATE INDEX knobs_step ON knobs(step);
 """
 
 TURN_COLUMNS = (
@@ -129,7 +131,7 @@ def cell_floats(cell: bytes) -> tuple[float, ...]:
 
 def dump(value: Any) -> str:
     """JSON in ASCII; bytes and numpy scalars are taken too."""
-    return json.dumps(value, default=_encode, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def load(text: str) -> Any:
@@ -154,6 +156,10 @@ def _encode(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} cannot be kept in a run: {value!r}")
+
+
+_ENCODER = json.JSONEncoder(default=_encode, separators=(",", ":"))
+"""Made once: a step has hundreds of events."""
 
 
 def _decode(value: dict[str, Any]) -> Any:
@@ -230,6 +236,14 @@ def insert_knobs(connection: sqlite3.Connection, step: int, events: Sequence[Map
     gone = [(seq,) for seq, event in later if load(event).get("knob") in applied]
     connection.executemany("DELETE FROM knobs WHERE seq = ?", gone)
     insert(connection, "knobs", [(None, step, dump(dict(event))) for event in events])
+
+
+def insert_snapshot(connection: sqlite3.Connection, step: int, parts: Mapping[str, bytes], oldest: int) -> None:
+    """The curriculum after `step`. What is older goes, but for the latest that a run gone back to `oldest` needs."""
+    insert(connection, "snapshots", [(step, part, content) for part, content in parts.items()])
+    connection.execute(
+        "DELETE FROM snapshots WHERE step < (SELECT max(step) FROM snapshots WHERE step <= ?)", (oldest,)
+    )
 
 
 def insert_groups(connection: sqlite3.Connection, step: int, groups: Sequence[Group]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -11,11 +12,12 @@ import shlex
 import shutil
 import sqlite3
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from workbench.config import Config, make_config
+from workbench.config import ROOT, Config, make_config
 from workbench.database import FORMAT, dump
 from workbench.types import WorkbenchError
 
@@ -75,6 +77,23 @@ def writing(path: Path, error: Exception) -> WorkbenchError:
     if number in (errno.EACCES, errno.EPERM, errno.EROFS) or "readonly" in text or "unable to open" in text:
         return WorkbenchError(f"'{path}' cannot be written ({error}): choose a folder you may write, --run DIR.")
     return WorkbenchError(f"'{path}' cannot be written ({error}): mend this or choose another folder, --run DIR.")
+
+
+def new_path(config: Config, root: Path = ROOT / "runs") -> Path:
+    """A new folder for a run below `root`, named by time, policy, seed; made here, so that nobody else chooses it."""
+    policy = re.sub(r"[^\w.-]+", "-", Path(config.policy).stem) or "policy"
+    stem = f"{datetime.now():%Y%m%d-%H%M%S}-{policy}-s{config.seed}"
+    refuse_network(root.absolute())
+    for n in itertools.count():
+        path = root / (stem if n == 0 else f"{stem}-{n}")
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            path.mkdir()
+            break
+        except OSError as error:
+            if not os.path.lexists(path):
+                raise writing(path, error) from None
+    return path
 
 
 def refuse_taken(path: Path) -> None:

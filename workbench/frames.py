@@ -13,7 +13,7 @@ import pandas as pd
 
 from workbench import database
 from workbench.database import STATE_COLUMNS, TURN_COLUMNS, cell_text, load
-from workbench.types import Group
+from workbench.types import Group, State
 
 KNOB_COLUMNS = ["step", "at", "knob", "old", "new", "source", "outcome", "reason"]
 
@@ -56,6 +56,12 @@ def states(connection: sqlite3.Connection) -> pd.DataFrame:
     return _frame(
         STATE_COLUMNS, connection.execute(f"SELECT {', '.join(STATE_COLUMNS)} FROM states ORDER BY step, rowid")
     )
+
+
+def find_states(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, State]:
+    """The states with these ids, by id, as far as they are there."""
+    rows = (connection.execute("SELECT * FROM states WHERE id = ?", (state_id,)).fetchone() for state_id in ids)
+    return {row["id"]: database.row_state(row) for row in rows if row is not None}
 
 
 def groups(connection: sqlite3.Connection, step: int) -> list[Group]:

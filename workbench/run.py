@@ -9,10 +9,8 @@ executions stored since the last step some may be missing, and are run again.
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import os
-import re
 import shutil
 import sqlite3
 import tempfile
@@ -27,7 +25,7 @@ from typing import Any
 import pandas as pd
 
 from workbench import database, frames
-from workbench.config import ROOT, Config
+from workbench.config import Config
 from workbench.database import STEP_TABLES, dump, load
 from workbench.folder import (
     Checkpoints,
@@ -42,23 +40,6 @@ from workbench.folder import (
 from workbench.types import Group, State, WorkbenchError
 
 KEPT_CHECKPOINTS = 2
-
-
-def new_path(config: Config, root: Path = ROOT / "runs") -> Path:
-    """A new folder for a run below `root`, named by time, policy, seed; made here, so that nobody else chooses it."""
-    policy = re.sub(r"[^\w.-]+", "-", Path(config.policy).stem) or "policy"
-    stem = f"{datetime.now():%Y%m%d-%H%M%S}-{policy}-s{config.seed}"
-    refuse_network(root.absolute())
-    for n in itertools.count():
-        path = root / (stem if n == 0 else f"{stem}-{n}")
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            path.mkdir()
-            break
-        except OSError as error:
-            if not os.path.lexists(path):
-                raise writing(path, error) from None
-    return path
 
 
 class Run:
@@ -189,12 +170,14 @@ class Run:
         curriculum_events: Sequence[Mapping[str, Any]] = (),
         knob_events: Sequence[Mapping[str, Any]] = (),
         states: Sequence[State] = (),
+        snapshot: Mapping[str, bytes] | None = None,
     ) -> None:
         """Record one whole step in one transaction, on the disk when this returns; the run is then not at its end.
 
         Steps come in rising order (ValueError otherwise). Events are JSON-like dicts and come back equal; `states` are
-        further states to keep, beside those of the groups.
+        further states to keep, beside those of the groups; `snapshot` is the curriculum after this step, in parts.
         """
+        oldest = min(self._checkpoints.steps(), default=0) if snapshot else 0
         numbers = [(step, name, float(value)) for name, value in (metrics or {}).items()]
         with self._transaction(durable=True) as connection:
             last = connection.execute("SELECT max(step) FROM steps").fetchone()[0]
@@ -206,6 +189,8 @@ class Run:
             database.insert(connection, "states", [database.state_row(step, s) for s in states], again="IGNORE")
             events = [(None, step, dump(dict(event))) for event in curriculum_events]
             database.insert(connection, "curriculum", events)
+            if snapshot:
+                database.insert_snapshot(connection, step, snapshot, oldest)
             database.insert_knobs(connection, step, knob_events)
             connection.execute("DELETE FROM meta WHERE key = 'summary'")
 
@@ -376,12 +361,30 @@ class Run:
         with self._read() as connection:
             return frames.states(connection)
 
+    def find_states(self, ids: Sequence[str]) -> dict[str, State]:
+        """The states with these ids, by id. Raises WorkbenchError when one is not there."""
+        with self._read() as connection:
+            found = frames.find_states(connection, ids)
+        if lost := [state_id for state_id in ids if state_id not in found]:
+            raise WorkbenchError(
+                f"'{self.path / 'run.sqlite'}' does not hold state {lost[0]}, which its curriculum names: "
+                "restore the file from a copy."
+            )
+        return found
+
     def curriculum_events(self, since: int = 0) -> Iterator[dict[str, Any]]:
         """The buffer's and sampler's events of the steps from `since` on, in order, equal to those committed; they are
         read one by one, for a long run has many."""
         with self._read() as connection:
-            rows = connection.execute("SELECT event FROM curriculum WHERE step >= ? ORDER BY seq", (since,))
+            rows = connection.execute("SELECT event FROM curriculum WHERE step >= ? ORDER BY step, seq", (since,))
             yield from (load(row["event"]) for row in rows)
+
+    def curriculum_snapshots(self) -> Iterator[tuple[int, dict[str, bytes]]]:
+        """(step, parts) of the snapshots of the curriculum that are kept, the latest first."""
+        steps = [row["step"] for row in self._rows("SELECT DISTINCT step FROM snapshots ORDER BY step DESC")]
+        for step in steps:
+            rows = self._rows("SELECT part, content FROM snapshots WHERE step = ?", step)
+            yield step, {row["part"]: row["content"] for row in rows}
 
     def knob_events(self) -> pd.DataFrame:
         """One row per request for a knob, in order: step, at, knob, old, new, source, outcome, reason."""

@@ -8,6 +8,7 @@ import pytest
 
 from workbench.learning.buffer import KEPT_ERROR, KEPT_OUTPUT, Buffer, child, error_line, identity, signature
 from workbench.learning.events import Added
+from workbench.learning.ranking import Node
 from workbench.types import Action, Feedback, Kind, State, StopReason, Turn, Verdict
 
 ROOT = State("cars", Kind.DRAFT)
@@ -110,7 +111,12 @@ def test_states_that_differ_in_what_matters_are_told_apart() -> None:
 
 
 def keep(buffer: Buffer, state: State, potential: float, *, root: bool = False, tie: float = 0.5) -> None:
-    buffer.insert(Added(0, state, root, potential, tie))
+    buffer.insert(Added(0, state.id, identity(state), state.task, state.kind, state.parent, root, potential, tie))
+
+
+def of(state: State) -> Node:
+    """A node of the same class."""
+    return Node(state.id, state.task, state.kind, None, root=False, potential=0.5, tie=0.5, since=0)
 
 
 def debug(number: int, task: str = "cars", kind: Kind = Kind.DEBUG) -> State:
@@ -123,9 +129,9 @@ def test_beyond_the_cap_of_its_task_and_kind_the_lowest_of_them_goes() -> None:
     keep(buffer, debug(0, "churn"), 0.0)
     keep(buffer, debug(0, kind=Kind.IMPROVE), 0.0)
     for number, potential in enumerate((0.3, 0.2, 0.5)):
-        assert buffer.overflow(debug(number), 0) is None
+        assert buffer.overflow(of(debug(number)), 0) is None
         keep(buffer, debug(number), potential)
-    assert buffer.overflow(debug(2), 0) == debug(1).id
+    assert buffer.overflow(of(debug(2)), 0) == debug(1).id
 
 
 def test_beyond_the_capacity_the_lowest_child_of_all_goes_and_roots_stay() -> None:
@@ -134,11 +140,11 @@ def test_beyond_the_capacity_the_lowest_child_of_all_goes_and_roots_stay() -> No
     keep(buffer, debug(0, "churn"), 0.1)
     keep(buffer, debug(1), 0.4)
     keep(buffer, debug(2), 0.9)
-    assert buffer.overflow(debug(2), 0) == debug(0, "churn").id
+    assert buffer.overflow(of(debug(2)), 0) == debug(0, "churn").id
     full = Buffer(capacity=1, children_cap=1)
     keep(full, ROOT, 0.0, root=True)
     keep(full, State("churn", Kind.DRAFT), 0.0, root=True)
-    assert full.overflow(State("churn", Kind.DRAFT), 0) is None
+    assert full.overflow(of(State("churn", Kind.DRAFT)), 0) is None
 
 
 def test_what_was_removed_stays_known() -> None:
@@ -147,8 +153,8 @@ def test_what_was_removed_stays_known() -> None:
     assert buffer.remove(debug(0).id).potential == 0.5
     assert debug(0).id not in buffer
     assert len(buffer) == 0
-    assert buffer.known(debug(0))
-    assert not buffer.known(debug(1))
+    assert identity(debug(0)) in buffer.seen
+    assert identity(debug(1)) not in buffer.seen
 
 
 def test_sizes_by_kind() -> None:

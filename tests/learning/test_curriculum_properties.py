@@ -1,8 +1,12 @@
-"""The curriculum under any order of events: replaying them rebuilds it, and its promises hold after every one."""
+"""The curriculum under any order of events: all of them, or a snapshot at any moment and what follows, rebuild it.
+
+Its promises hold after every event.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import settings as profile
@@ -11,9 +15,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from workbench.config import change, make_config
 from workbench.learning.sampler import Curriculum
+from workbench.learning.snapshots import LEAST
+from workbench.learning.strategies import STRATEGIES
 from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict
 
 ROOTS = [State(f"task-{i}", Kind.DRAFT) for i in range(3)]
+
+
+class Shelf(dict[str, State]):
+    """What a run keeps of states."""
+
+    def find_states(self, ids: Sequence[str]) -> dict[str, State]:
+        return {state_id: self[state_id] for state_id in ids}
 
 
 class Learning(RuleBasedStateMachine):
@@ -23,14 +36,16 @@ class Learning(RuleBasedStateMachine):
         capacity=st.integers(3, 12),
         cap=st.integers(1, 4),
         tau=st.integers(0, 3),
-        strategy=st.sampled_from(["acegrpo", "learnability", "uniform"]),
+        strategy=st.sampled_from(sorted(STRATEGIES)),
     )
     def begin(self, capacity: int, cap: int, tau: int, strategy: Any) -> None:
         self.config = make_config(
             steps=20, capacity=capacity, children_cap=cap, tau=tau, strategy=strategy, rho_ramp=0.3
         )
-        self.sampler = Curriculum(self.config, ROOTS, 20)
+        self.shelf = Shelf()
+        self.sampler = Curriculum(self.config, ROOTS, 20, self.shelf)
         self.events: list[dict[str, Any]] = []
+        self.snapshots: list[tuple[int, dict[str, bytes]]] = []
         self.step = 0
         self.waiting: list[State] = []
         self.chosen_at: dict[str, int] = {}
@@ -65,8 +80,8 @@ class Learning(RuleBasedStateMachine):
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:
         """States whose prompts do not fit; roots among them stay."""
-        kept = [node.state for node in self.sampler.buffer.nodes.values()]
-        self.sampler.drop(self.step, data.draw(st.lists(st.sampled_from(kept), max_size=2)))
+        kept = st.sampled_from(list(self.sampler.buffer.nodes))
+        self.sampler.drop(self.step, self.sampler.states(data.draw(st.lists(kept, max_size=2))))
 
     @rule(tau=st.integers(0, 6), epsilon=st.sampled_from([0.0, 0.3]))
     def turn_knobs(self, tau: int, epsilon: float) -> None:
@@ -74,19 +89,46 @@ class Learning(RuleBasedStateMachine):
         self.sampler.update(self.config)
 
     @rule()
-    def resume(self) -> None:
-        """What a run does after kill −9: events and the generator's state are all there is."""
+    def take_snapshot(self) -> None:
+        self.commit()
+        before = self.sampler.state_dict()
+        self.sampler._since_snapshot = LEAST  # due
+        snapshot = self.sampler.drain_snapshot()
+        assert snapshot is not None
+        assert self.sampler.state_dict() == before
+        self.snapshots.append((len(self.events), snapshot))
+
+    def commit(self) -> None:
         self.events += self.sampler.drain_events()
-        fresh = Curriculum(self.config, ROOTS, 20)
-        fresh.replay(json.loads(json.dumps(self.events)))
-        fresh.load_state_dict(json.loads(json.dumps(self.sampler.state_dict())))
-        assert fresh.drain_events() == []
+        self.shelf |= {state.id: state for state in self.sampler.drain_states()}
+
+    @rule(data=st.data(), n=st.integers(1, 4))
+    def resume(self, data: st.DataObject, n: int) -> None:
+        """What a run does after kill −9: what it recorded and the generator's state are all there is."""
+        self.commit()
+        state = json.dumps(self.sampler.state_dict())
+        chosen = st.sampled_from([(0, None), *self.snapshots])
+        built = [self.rebuilt(state, start, snapshot) for start, snapshot in ((0, None), data.draw(chosen))]
         self.step += 1
-        for sampler in (fresh, self.sampler):
+        for sampler in (self.sampler, *built):
             sampler.choose(self.step, 0)
-        assert fresh.snapshot() == self.sampler.snapshot()
-        assert fresh.metrics() == self.sampler.metrics()
-        self.sampler = fresh  # go on with the rebuilt one
+        for sampler in built:
+            assert sampler.snapshot() == self.sampler.snapshot()
+            assert sampler.metrics() == self.sampler.metrics()
+            assert {*map(str, sampler.buffer.seen.numbers())} == {*map(str, self.sampler.buffer.seen.numbers())}
+        draws = [sampler.choose(self.step, n) for sampler in (self.sampler, *built)]
+        assert draws[1] == draws[2] == draws[0]
+        self.chosen_at.update({state.id: self.step for state in draws[0]})
+        self.waiting += draws[0]
+        self.sampler = built[1]  # go on with the rebuilt one
+
+    def rebuilt(self, state: str, start: int, snapshot: dict[str, bytes] | None) -> Curriculum:
+        fresh = Curriculum(self.config, ROOTS, 20, self.shelf)
+        fresh.replay(json.loads(json.dumps(self.events[start:])), snapshot)
+        fresh.load_state_dict(json.loads(state))
+        assert fresh.drain_events() == []
+        assert fresh.drain_states() == []
+        return fresh
 
     @invariant()
     def promises(self) -> None:
@@ -101,11 +143,12 @@ class Learning(RuleBasedStateMachine):
         assert self.sampler.metrics()["buffer_visited"] == sum(row["visits"] > 0 for row in rows)
         total = sum(row["q"] for row in rows)
         assert abs(total - 1) < 1e-9 or all(row["resting"] for row in rows)
-        children = [node.state for node in nodes.values() if not node.root]
+        children = [node for node in nodes.values() if not node.root]
         assert all(
-            sum(other.task == state.task and other.kind == state.kind for other in children) <= self.config.children_cap
-            for state in children
+            sum(other.task == node.task and other.kind == node.kind for other in children) <= self.config.children_cap
+            for node in children
         )
+        assert self.sampler.metrics()["buffer_debug"] == sum(node.kind is Kind.DEBUG for node in nodes.values())
 
 
 def _turn(state: State, reward: float | None, code: str) -> Turn:
@@ -116,4 +159,4 @@ def _turn(state: State, reward: float | None, code: str) -> Turn:
 
 
 TestLearning = Learning.TestCase
-TestLearning.settings = profile(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True)
+TestLearning.settings = profile(max_examples=80, stateful_step_count=25, deadline=None, derandomize=True)

@@ -22,11 +22,17 @@ RARE = 1e-4
 
 def node(name: str, potential: float, *, since: int | None = None, tie: float = 0.5) -> Node:
     """A visited state, or with `since` an unvisited child that entered then."""
-    made = Node(State("task", Kind.DEBUG, code=name), False, potential, tie, since or 0)
-    if since is None:
-        made.visits = 1
-        made.set_potential(potential)
-    return made
+    return Node(
+        State("task", Kind.DEBUG, code=name).id,
+        "task",
+        Kind.DEBUG,
+        None,
+        root=False,
+        potential=potential,
+        tie=tie,
+        since=since or 0,
+        visits=int(since is None),
+    )
 
 
 def ranking(nodes: Sequence[Node]) -> Ranking:

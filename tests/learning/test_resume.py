@@ -38,7 +38,10 @@ SETTINGS = {
 LAUNCH = """
 import json, os, signal, sys
 from workbench.control import Control
+from workbench.learning import snapshots
 from workbench.run import Run
+
+snapshots.LEAST = 10  # the curriculum's: in every step or two
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -227,6 +230,7 @@ def test_killed_interrupted_and_resumed_it_is_the_same_run(whole: Path, policy_f
     latest = Run(run).latest_checkpoint()
     assert latest is not None
     assert latest[0] == done
+    assert any(step <= done for step, _ in Run(run).curriculum_snapshots()), "it goes on from a snapshot"
     resumed = finish(command("resume", str(run)))
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout.splitlines()[-1])["steps"] == STEPS

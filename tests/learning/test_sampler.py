@@ -6,6 +6,7 @@ import json
 import random
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
@@ -39,8 +40,19 @@ def roots(n: int) -> list[State]:
     return [State(f"task-{i:02d}", Kind.DRAFT) for i in range(n)]
 
 
-def curriculum(n: int = 6, **values: Any) -> Curriculum:
-    return Curriculum(settings(**values), roots(n), STEPS)
+class Shelf(dict[str, State]):
+    """What a run keeps of states."""
+
+    def find_states(self, ids: Sequence[str]) -> dict[str, State]:
+        return {state_id: self[state_id] for state_id in ids}
+
+
+def curriculum(n: int = 6, store: Shelf | None = None, **values: Any) -> Curriculum:
+    return Curriculum(settings(**values), roots(n), STEPS, store)
+
+
+def shelf(sampler: Curriculum) -> Shelf:
+    return Shelf({state.id: state for state in sampler.drain_states()})
 
 
 def group(state: State, *rewards: float | None, codes: list[str] | None = None) -> Group:
@@ -277,7 +289,8 @@ def test_every_turn_with_a_script_makes_a_state() -> None:
     metrics = sampler.metrics()
     assert (metrics["states_added"], metrics["states_duplicate"]) == (4, 1)
     assert (metrics["buffer_draft"], metrics["buffer_debug"], metrics["buffer_improve"]) == (2, 3, 1)
-    kept = {(n.state.task, n.state.kind, n.state.code) for n in sampler.buffer.nodes.values() if not n.root}
+    ids = [node.id for node in sampler.buffer.nodes.values() if not node.root]
+    kept = {(state.task, state.kind, state.code) for state in sampler.states(ids)}
     assert kept == {
         (a.task, Kind.DEBUG, "x"),
         (a.task, Kind.IMPROVE, "y"),
@@ -306,7 +319,7 @@ def test_roots_outlive_any_number_of_children() -> None:
         sampler.insert(2, State(root.task, Kind.DEBUG, f"{number}", "e", parent=root.id))
         assert {r.id for r in roots(5)} <= set(sampler.buffer.nodes)
         assert len(sampler.buffer) <= 8
-        per_class = Counter((n.state.task, n.state.kind) for n in sampler.buffer.nodes.values() if not n.root)
+        per_class = Counter((n.task, n.kind) for n in sampler.buffer.nodes.values() if not n.root)
         assert max(per_class.values()) <= 2
 
 
@@ -320,7 +333,7 @@ def test_a_state_that_cannot_be_acted_in_is_dropped_for_good() -> None:
     assert set(sampler.buffer.nodes) == {root.id}
     assert sampler.metrics()["states_evicted"] == 1
     assert not sampler.insert(3, endless)
-    resumed = curriculum(1, tau=0)
+    resumed = curriculum(1, shelf(sampler), tau=0)
     resumed.replay(sampler.drain_events())
     resumed.load_state_dict(sampler.state_dict())
     for step in range(3, 30):
@@ -422,7 +435,7 @@ def test_events_are_plain_json_and_rebuild_the_curriculum() -> None:
     sampler = grown()
     events, state = sampler.drain_events(), sampler.state_dict()
     assert sampler.drain_events() == []
-    other = curriculum(3, tau=0)
+    other = curriculum(3, shelf(sampler), tau=0)
     other.replay(json.loads(json.dumps(events)))
     other.load_state_dict(json.loads(json.dumps(state)))
     assert len(other.buffer) == 19
@@ -439,15 +452,15 @@ def test_a_changed_set_of_tasks_is_taken_over_by_name_and_counted() -> None:
     names = ("task-00", "task-02", "task-10", "task-11")
     other = Curriculum(settings(tau=0), [State(name, Kind.DRAFT) for name in names], STEPS)
     other.replay(events)
-    gone = sum(node.state.task == "task-01" for node in sampler.buffer.nodes.values())
+    gone = sum(node.task == "task-01" for node in sampler.buffer.nodes.values())
     assert len(other.buffer) == len(sampler.buffer) - gone + 2
     counts = {name: other.metrics()[name] for name in ("dropped_tasks", "dropped_states", "new_roots")}
     assert counts == {"dropped_tasks": 1, "dropped_states": gone, "new_roots": 2}
-    assert {node.state.task for node in other.buffer.nodes.values()} == set(names)
+    assert {node.task for node in other.buffer.nodes.values()} == set(names)
     kept = {name: value for name, value in potentials(sampler).items() if name in other.buffer}
     assert {name: potentials(other)[name] for name in kept} == kept
     added = other.drain_events()
-    assert [event["state"]["task"] for event in added] == ["task-10", "task-11"], "the next step records them"
+    assert [event["task"] for event in added] == ["task-10", "task-11"], "the next step records them"
 
 
 # --- cost

@@ -194,7 +194,8 @@ def test_lost_executions_are_left_out_of_every_denominator(make: Make) -> None:
     assert metrics["groups_dropped"] == 0
     assert metrics["samples"] + metrics["samples_flat"] + metrics["samples_empty"] == len(kept)
     assert metrics["staleness_max"] == 0, "acted with the weights that are updated"
-    grown = {event["state"]["code"] for event in trainer.run.curriculum_events(since=1) if event["event"] == "added"}
+    added = [event["state_id"] for event in trainer.run.curriculum_events(since=1) if event["event"] == "added"]
+    grown = {state.code for state in trainer.run.find_states(added).values()}
     assert grown & set(kept["code"])
     only_lost = set(turns[gone]["code"]) - set(kept["code"])
     assert only_lost

@@ -40,10 +40,11 @@ def ratio(slow: Measured, fast: Measured) -> Measured:
 
 
 MODEL_SUITES = ("generation", "training", "step")
-REPEATS = {"sandbox": 40} | dict.fromkeys((*MODEL_SUITES, "together"), 3)
-"""Rounds where none are named: seconds each for a model, milliseconds for the sandbox."""
-ALL = ("sandbox", "step", "together")
+REPEATS = {"sandbox": 40, "buffer": 20} | dict.fromkeys((*MODEL_SUITES, "together"), 3)
+"""Rounds where none are named: seconds each for a model, milliseconds for the sandbox and the buffer."""
+ALL = ("sandbox", "buffer", "step", "together")
 """What `all` runs: a step measures its generation and its training, too."""
+WITHOUT_MODEL = ("sandbox", "buffer")
 
 
 def bench(
@@ -53,18 +54,20 @@ def bench(
     *,
     against: str | None = None,
     sweep: bool = False,
+    states: int | None = None,
     **workload: Any,
 ) -> dict[str, Any]:
     """{machine, results: {name: {median, min, max, unit, n}}} of one suite or of `all`; for a model also {workload},
     and {peer}: the configuration of what it is measured against.
 
-    `workload` are the arguments of `make_workload`. Raises WorkbenchError for a suite or a value that does not exist.
+    `states`: size of the buffer; `workload` are the arguments of `make_workload`. Raises WorkbenchError for a suite or
+    a value that does not exist.
     """
     if suite not in (*REPEATS, "all"):
         raise WorkbenchError(f"'{suite}' is no suite: expected one of {', '.join((*REPEATS, 'all'))}.")
     if repeats is not None and repeats < 1:
         raise WorkbenchError(f"repeats={repeats} is not accepted: expected at least 1.")
-    if suite in ("sandbox", "together") and against is not None:
+    if suite in (*WITHOUT_MODEL, "together") and against is not None:
         models = ", ".join(MODEL_SUITES)
         raise WorkbenchError(f"--against {against} goes with a model: expected {models} or all.")
     if sweep and suite != "step":
@@ -73,7 +76,7 @@ def bench(
     found: dict[str, Measured] = {}
     machine = describe_machine()
     for name in ALL if suite == "all" else (suite,):
-        more, results = _measure(name, repeats or REPEATS[name], tell, against, sweep, workload)
+        more, results = _measure(name, repeats or REPEATS[name], tell, against, sweep, states, workload)
         for key, value in more.items():  # legends add up; of a workload, what the first model found holds
             facts[key] = {**value, **facts.get(key, {})} if isinstance(value, Mapping) else value
         found |= results
@@ -83,13 +86,21 @@ def bench(
 
 
 def _measure(
-    suite: str, repeats: int, tell: Tell, against: str | None, sweep: bool, workload: Mapping[str, Any]
+    suite: str,
+    repeats: int,
+    tell: Tell,
+    against: str | None,
+    sweep: bool,
+    states: int | None,
+    workload: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    from workbench.cli import bench_models, bench_sandbox, bench_sweep, bench_together
+    from workbench.cli import bench_buffer, bench_models, bench_sandbox, bench_sweep, bench_together
     from workbench.cli.bench_work import make_workload
 
     if suite == "sandbox":
         return bench_sandbox.measure(repeats, tell)
+    if suite == "buffer":
+        return bench_buffer.measure(bench_buffer.STATES if states is None else states, repeats, tell)
     work = make_workload(against=against, **workload)
     if suite == "together":
         return bench_together.measure(work, repeats, tell)

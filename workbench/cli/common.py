@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -24,6 +25,11 @@ class Interrupted(WorkbenchError):
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object in one line on stdout; numbers that JSON lacks are null."""
     print(json.dumps(_finite(value), default=str), flush=True)
+
+
+def say(line: str) -> None:
+    """How far a command is, on stderr."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def _finite(value: Any) -> Any:
@@ -111,8 +117,6 @@ def is_run(path: Path) -> bool:
 
 def environment_path() -> dict[str, str]:
     """The environment for a process we start, with this interpreter's own tools and kernels before the user's."""
-    import sys
-
     own = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", "")
     return {**os.environ, "PATH": f"{own}{os.pathsep}{path}", "JUPYTER_PREFER_ENV_PATH": "1"}

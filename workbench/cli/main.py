@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from workbench.cli.answers import Terminated, join_parameters, tell, terminate, usage
-from workbench.cli.common import Interrupted, find_run, print_json, read_settings, settings_help
+from workbench.cli.common import Interrupted, find_run, print_json, read_settings, say, settings_help
 from workbench.cli.tasks_app import Json, grade, tasks_app
 from workbench.config import ROOT, Config
 from workbench.sandbox.records import Limits
@@ -228,9 +228,9 @@ def doctor(json: Json = False) -> int:
 
 @app.command()
 def bench(
-    suite: Annotated[str, typer.Argument(metavar="sandbox|generation|training|step|together|all")],
+    suite: Annotated[str, typer.Argument(metavar="sandbox|buffer|generation|training|step|together|all")],
     repeats: Annotated[
-        int | None, typer.Option(metavar="N", help="Rounds of each kind; default: 40, with a model 3.")
+        int | None, typer.Option(metavar="N", help="Rounds of each kind; default: 40, buffer 20, with a model 3.")
     ] = None,
     against: Annotated[str | None, typer.Option(metavar="trl", help="Measure this in turns with ours.")] = None,
     policy: Annotated[
@@ -246,6 +246,7 @@ def bench(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Steps of many sizes: data/results/bench_step.csv and a plot.")
     ] = False,
+    states: Annotated[int | None, typer.Option(metavar="N", help="States in the buffer; default: a million.")] = None,
     json: Json = False,
 ) -> None:
     """How fast this machine does it, against what one would have without the workbench."""
@@ -255,9 +256,10 @@ def bench(
     found = work(
         suite,
         repeats,
-        lambda line: print(line, file=sys.stderr, flush=True),
+        say,
         against=against,
         sweep=sweep,
+        states=states,
         policy=policy,
         dtype=dtype,
         adapter=adapter,
@@ -266,10 +268,7 @@ def bench(
         group_size=group_size,
         completion_tokens=completion_tokens,
     )
-    if json:
-        print_json(found)
-    else:
-        show(found)
+    (print_json if json else show)(found)
 
 
 @app.command("gpu-check")
@@ -289,11 +288,8 @@ def gpu_check(
     from workbench.cli.gpu_check import gpu_check as work
 
     workload = Workload("tiny")
-    found = work(device, policy, steps, plain_steps, workload, lambda line: print(line, file=sys.stderr, flush=True))
-    if json:
-        print_json(found)
-    else:
-        show(found)
+    found = work(device, policy, steps, plain_steps, workload, say)
+    (print_json if json else show)(found)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

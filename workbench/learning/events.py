@@ -1,7 +1,8 @@
 """What happens to the curriculum, as frozen records: applied in order, they rebuild it exactly.
 
 A record holds what was decided or drawn (a tie key, the P that a visit led to), never what a later setting could
-change, so replaying needs no configuration and no generator.
+change, so replaying needs no configuration and no generator. It holds no code: a million states fit into memory, and
+their scripts need not.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.types import Kind, State
+from workbench.types import Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A state entered the buffer."""
+    """A state entered the buffer. What it says (code, error, output, score) is kept beside the events, by its id."""
 
     step: int
-    state: State
+    state_id: str
+    identity: str
+    """What `identity` (buffer.py) says of it: no equal state enters after it."""
+    task: str
+    kind: Kind
+    parent: str | None
     root: bool
     potential: float
     """P until its first visit: 1 for a root, inherited for a child."""
@@ -66,11 +72,10 @@ _NAMES = {type_: name for name, type_ in _TYPES.items()}
 
 
 def to_dict(event: Event) -> dict[str, Any]:
-    """Flat enough for JSON: the record's fields and its name under `event`; a state becomes a dict of its own."""
+    """Flat and ready for JSON: the record's fields, and its name under `event`."""
     fields = {name: getattr(event, name) for name in event.__slots__}
     if isinstance(event, Added):
-        state = event.state
-        fields["state"] = {name: getattr(state, name) for name in state.__slots__} | {"kind": state.kind.value}
+        fields["kind"] = event.kind.value
     return {"event": _NAMES[type(event)], **fields}
 
 
@@ -79,6 +84,5 @@ def from_dict(values: Mapping[str, Any]) -> Event:
     type_ = _TYPES[values["event"]]
     fields = {name: values[name] for name in type_.__slots__}
     if type_ is Added:
-        state = dict(fields["state"])
-        fields["state"] = State(**{**state, "kind": Kind(state["kind"])})
+        fields["kind"] = Kind(fields["kind"])
     return type_(**fields)

@@ -11,7 +11,8 @@ from typing import Any
 
 from workbench.config import Config, change, knobs
 from workbench.control import Control, Request
-from workbench.run import Run, new_path
+from workbench.folder import new_path
+from workbench.run import Run
 from workbench.tasks.catalog import load_tasks
 from workbench.types import WorkbenchError
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
-from workbench.types import State
+from workbench.types import Kind
 
 HALF_LIFE = 20
 """Steps in which an unvisited child's P halves."""
@@ -26,32 +26,48 @@ Entry = tuple[float, float, str]
 
 
 class Node:
-    """A state in the buffer with what is known of it."""
+    """What is known of a state in the buffer, some 450 bytes: what the state says (code, error, output) is not here."""
 
     __slots__ = (
         "choices",
         "entry",
         "id",
+        "kind",
         "last_chosen",
         "mean",
         "order",
+        "parent",
         "potential",
         "resting",
         "root",
         "since",
-        "state",
         "std",
+        "task",
         "tie",
         "visits",
     )
 
-    def __init__(self, state: State, root: bool, potential: float, tie: float, since: int) -> None:
-        self.state = state
-        self.id = state.id
+    def __init__(
+        self,
+        state_id: str,
+        task: str,
+        kind: Kind,
+        parent: str | None,
+        *,
+        root: bool,
+        potential: float,
+        tie: float,
+        since: int,
+        visits: int = 0,
+    ) -> None:
+        self.id = state_id
+        self.task = task
+        self.kind = kind
+        self.parent = parent
         self.root = root
         self.tie = tie
         self.since = since
-        self.visits = 0
+        self.visits = visits
         """Times its rewards came in."""
         self.choices = 0
         self.last_chosen: int | None = None
@@ -80,9 +96,13 @@ class Node:
 class Ranking:
     """Nodes ordered by P, highest first; equal P by tie key. Adding, removing, finding a rank: O(log n)."""
 
-    def __init__(self) -> None:
-        self.fixed: SortedList = SortedList()
-        self.fading: SortedList = SortedList()
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        fixed: list[Entry] = []
+        fading: list[Entry] = []
+        for node in nodes:
+            (fading if node.fading else fixed).append(node.entry)
+        self.fixed: SortedList = SortedList(fixed)
+        self.fading: SortedList = SortedList(fading)
 
     def __len__(self) -> int:
         return len(self.fixed) + len(self.fading)
@@ -122,6 +142,35 @@ class Ranking:
 
 def _before(fixed: Entry, fading: Entry, shift: float) -> bool:
     return fixed[:2] < (fading[0] + shift, fading[1])
+
+
+class Potentials:
+    """P of the visited states, in order, with their exact sum: adding and removing leaves no rounding behind."""
+
+    _UNIT = 2**60
+
+    def __init__(self, potentials: Iterable[float] = ()) -> None:
+        self._sorted: SortedList = SortedList(potentials)
+        self._sum = sum(int(potential * self._UNIT) for potential in self._sorted)
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def add(self, potential: float) -> None:
+        self._sorted.add(potential)
+        self._sum += int(potential * self._UNIT)
+
+    def remove(self, potential: float) -> None:
+        self._sorted.remove(potential)
+        self._sum -= int(potential * self._UNIT)
+
+    @property
+    def mean(self) -> float:
+        return self._sum / len(self) / self._UNIT
+
+    def quantile(self, share: float) -> float:
+        """The smallest value with at least `share` of the values at or below it; 0 when there is none."""
+        return float(self._sorted[math.ceil(share * len(self)) - 1]) if len(self) else 0.0
 
 
 # --- draws

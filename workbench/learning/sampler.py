@@ -9,25 +9,30 @@ rest, however many children crowd the buffer: whole solutions are what is measur
 descriptions give the other ideas in words; the formulas here, and that share, are our choice.
 
 `Curriculum` is event-sourced: `choose`, `observe`, `add` and `drop` decide, `apply` is the only function that changes
-anything, and `replay` of the events, with the generator's state from `state_dict`, rebuilds it exactly.
+anything, and `replay` of the events, with the generator's state from `state_dict`, rebuilds it exactly; from a
+snapshot, only of those after it. What states say is in a store, and only read for those chosen.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import random
-from collections import Counter, OrderedDict
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-from sortedcontainers import SortedList
+from typing import Any, Protocol
 
 from workbench.config import Config
-from workbench.learning.buffer import Buffer, child
+from workbench.learning.buffer import Buffer, child, identity
 from workbench.learning.events import Added, Chosen, Event, Evicted, Observed, from_dict, to_dict
-from workbench.learning.ranking import UNIFORM, Node, Ranking
+from workbench.learning.pool import Pool, rests
+from workbench.learning.ranking import UNIFORM, Ranking
+from workbench.learning.snapshots import Unusable, due, restore, take
 from workbench.learning.strategies import STRATEGIES, focus, reward_statistics
+from workbench.run import Run
 from workbench.types import Group, State, WorkbenchError
+
+log = logging.getLogger(__name__)
 
 OPTIMISM = 0.75
 """A child starts with at least this quantile of P over the visited states."""
@@ -36,36 +41,55 @@ ROOT_POTENTIAL = 1.0
 """P of a root until its first visit: the highest there is."""
 
 
-class Curriculum:
-    """Buffer and sampler of one run. In a step: `choose`, act, `observe`, `add`; then `drain_events` into the run."""
+class Store(Protocol):
+    """Where what states say is kept; a run is one."""
 
-    def __init__(self, config: Config, roots: Sequence[State], total_steps: int) -> None:
+    def find_states(self, ids: Sequence[str]) -> Mapping[str, State]:
+        """The states with these ids, by id."""
+        ...
+
+
+class Curriculum:
+    """Buffer and sampler of one run. In a step: `choose`, act, `observe`, `add`; then what `drain_events`,
+    `drain_states` and `drain_snapshot` give goes into the run."""
+
+    def __init__(self, config: Config, roots: Sequence[State], total_steps: int, store: Store | None = None) -> None:
+        """`store` holds the states drained by `drain_states`; without one they stay in memory."""
         if not roots:
             raise WorkbenchError("No task to train on: expected at least one root state, name a task in `tasks`.")
         self._roots = {root.id: root for root in roots}
         self._config = config
         self._total_steps = total_steps
         self._random = random.Random(f"curriculum/{config.seed}")
+        self._store = store
         self._replayed: dict[str, int] = {}
         self._clear()
         for root in self._roots.values():
-            self._insert(root, 0)
+            self._insert(root, identity(root), 0)
 
     def _clear(self) -> None:
-        self.buffer = Buffer(self._config.capacity, self._config.children_cap)
-        self._eligible = Ranking()
-        self._eligible_roots = Ranking()
-        self._resting: OrderedDict[str, Node] = OrderedDict()
-        """Least recently chosen first."""
-        self._visited = _Potentials()
-        self._step = 0
-        self._choices = 0
-        self._choice_sum = 0.0
-        """Σ c·ln c over the states' numbers of choices."""
+        self._pool = Pool(self._config.capacity, self._config.children_cap)
+        self._added: dict[str, State] = {}
+        """States that the store does not hold yet."""
         self._pending: list[Event] = []
+        self._since_snapshot = 0
+        self._dropped: Counter[str] = Counter()
+        """States of tasks that are no longer trained on, by task."""
         self._counts: Counter[str] = Counter()
         self._counted: int | None = None
         """The step that `_counts` is about."""
+
+    @property
+    def buffer(self) -> Buffer:
+        """The states kept."""
+        return self._pool.buffer
+
+    def states(self, ids: Sequence[str]) -> list[State]:
+        """What the states with these ids say, read from the store where it has them."""
+        held = ChainMap(self._roots, self._added)
+        away = [state_id for state_id in ids if state_id not in held]
+        found = self._store.find_states(away) if away and self._store is not None else {}
+        return [held[state_id] if state_id in held else found[state_id] for state_id in ids]
 
     # --- deciding
 
@@ -80,18 +104,17 @@ class Curriculum:
             self._counts.clear()
             self._counted = step
         self._advance(step)
-        chosen: list[State] = []
-        roots = self._roots_of(n)
+        chosen: list[str] = []
+        roots, pool = self._roots_of(n), self._pool
         while len(chosen) < n:
-            pool = self._eligible_roots if len(chosen) < roots and len(self._eligible_roots) else self._eligible
-            state_id = self._draw(step, pool) if len(pool) else self._released(step)
+            ranking = pool.eligible_roots if len(chosen) < roots and len(pool.eligible_roots) else pool.eligible
+            state_id = self._draw(step, ranking) if len(ranking) else self._released(step)
             if state_id is None:
                 break
-            node = self.buffer.nodes[state_id]
-            self._do(Chosen(step, state_id, node.potential_at(step)))
-            chosen.append(node.state)
+            self._do(Chosen(step, state_id, self.buffer.nodes[state_id].potential_at(step)))
+            chosen.append(state_id)
         self._counts["choices_missing"] += n - len(chosen)
-        return chosen
+        return self.states(chosen)
 
     def _roots_of(self, n: int) -> int:
         """How many of `n` draws are kept for roots: `root_share` of them in the mean, the fraction left to chance.
@@ -102,13 +125,13 @@ class Curriculum:
         whole, fraction = divmod(round(self._config.root_share * n, 9), 1)
         return int(whole) + (fraction > 0 and self._random.random() < fraction)
 
-    def _draw(self, step: int, pool: Ranking) -> str:
+    def _draw(self, step: int, ranking: Ranking) -> str:
         uniform = self._random.random() < self._config.epsilon
         draw = UNIFORM if uniform else STRATEGIES[self._config.strategy].draw
-        return draw.sample(self._random, pool, step, focus(step, self._total_steps, self._config))
+        return draw.sample(self._random, ranking, step, focus(step, self._total_steps, self._config))
 
     def _released(self, step: int) -> str | None:
-        first = next(iter(self._resting.values()), None)
+        first = next(iter(self._pool.resting.values()), None)
         if first is None or first.last_chosen == step:
             return None
         self._counts["choices_released"] += 1
@@ -144,10 +167,11 @@ class Curriculum:
 
     def insert(self, step: int, state: State) -> bool:
         """Add one child, and evict what no longer fits. False when an equal state is or was there."""
-        if self.buffer.known(state):
+        name = identity(state)
+        if name in self.buffer.seen:
             self._counts["states_duplicate"] += 1
             return False
-        self._insert(state, step)
+        self._insert(state, name, step)
         return True
 
     def drop(self, step: int, states: Iterable[State]) -> None:
@@ -158,26 +182,27 @@ class Curriculum:
             if node is not None and not node.root:
                 self._do(Evicted(step, node.id))
 
-    def _insert(self, state: State, step: int) -> None:
-        root = state.id in self._roots
+    def _insert(self, state: State, name: str, step: int) -> None:
+        state_id = state.id
+        root = state_id in self._roots
         potential = ROOT_POTENTIAL if root else self._inherited(state, step)
-        self._do(Added(step, state, root, potential, self._random.random()))
-        victim = self.buffer.overflow(state, step)
+        tie = self._random.random()
+        self._added[state_id] = state
+        self._do(Added(step, state_id, name, state.task, state.kind, state.parent, root, potential, tie))
+        victim = self.buffer.overflow(self.buffer.nodes[state_id], step)
         if victim is not None:
             self._do(Evicted(step, victim))
 
     def _inherited(self, state: State, step: int) -> float:
         parent = self.buffer.nodes.get(state.parent or "")
-        return max(parent.potential_at(step) if parent else 0.0, self._visited.quantile(OPTIMISM))
+        return max(parent.potential_at(step) if parent else 0.0, self._pool.visited.quantile(OPTIMISM))
 
     def update(self, config: Config) -> None:
         """Apply settings changed during the run; ρ's ramp follows `config.steps`."""
         longer = config.tau > self._config.tau
         self._config, self._total_steps = config, config.steps
         if longer:
-            recent = [node for node in self.buffer.nodes.values() if self._rests(node, self._step)]
-            for node in sorted(recent, key=lambda node: node.order):
-                self._rest(node)
+            self._pool.rest_longer(config.tau)
 
     # --- changing
 
@@ -187,77 +212,17 @@ class Curriculum:
 
     def apply(self, event: Event) -> None:
         """Make one event happen; the only function that changes states, P, visits and who rests."""
-        self._step = max(self._step, event.step)
+        self._pool.apply(event)
+        self._since_snapshot += 1
         if isinstance(event, Added):
-            self._enter(self.buffer.insert(event))
             self._counts["states_added"] += not event.root
         elif isinstance(event, Evicted):
-            self._apply_evicted(self.buffer.remove(event.state_id))
-        elif isinstance(event, Chosen):
-            self._apply_chosen(event, self.buffer.nodes[event.state_id])
-        else:
-            self._apply_observed(event, self.buffer.nodes[event.state_id])
-
-    def _apply_evicted(self, node: Node) -> None:
-        if node.resting:
-            del self._resting[node.id]
-        else:
-            self._leave(node)
-        if node.visits:
-            self._visited.remove(node.potential)
-        self._counts["states_evicted"] += 1
-
-    def _apply_chosen(self, event: Chosen, node: Node) -> None:
-        self._choices += 1
-        self._choice_sum += _c_log_c(node.choices + 1) - _c_log_c(node.choices)
-        node.choices += 1
-        node.last_chosen, node.order = event.step, self._choices
-        self._rest(node)
-
-    def _apply_observed(self, event: Observed, node: Node) -> None:
-        self.buffer.unrank(node)
-        if not node.resting:
-            self._leave(node)
-        if node.visits:
-            self._visited.remove(node.potential)
-        node.visits += 1
-        node.mean, node.std = event.mean, event.std
-        node.set_potential(event.potential)
-        self._visited.add(node.potential)
-        self.buffer.rank(node)
-        if not node.resting:
-            self._enter(node)
-
-    def _enter(self, node: Node) -> None:
-        self._eligible.add(node)
-        if node.root:
-            self._eligible_roots.add(node)
-
-    def _leave(self, node: Node) -> None:
-        self._eligible.remove(node)
-        if node.root:
-            self._eligible_roots.remove(node)
-
-    def _rest(self, node: Node) -> None:
-        if not node.resting:
-            self._leave(node)
-            node.resting = True
-        self._resting[node.id] = node
-        self._resting.move_to_end(node.id)
-
-    def _rests(self, node: Node, step: int) -> bool:
-        return node.last_chosen is not None and step - node.last_chosen <= self._config.tau
+            self._counts["states_evicted"] += 1
+            if self._store is None:
+                self._added.pop(event.state_id, None)
 
     def _advance(self, step: int) -> None:
-        """Time passes: who rests depends on the step, on τ and on the choices alone, so no event is needed."""
-        self._step = max(self._step, step)
-        while self._resting:
-            node = next(iter(self._resting.values()))
-            if self._rests(node, self._step):
-                return
-            del self._resting[node.id]
-            node.resting = False
-            self._enter(node)
+        self._pool.advance(step, self._config.tau)
 
     # --- keeping
 
@@ -267,27 +232,65 @@ class Curriculum:
         self._pending.clear()
         return events
 
-    def replay(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Rebuild from recorded events instead of what is here. States of tasks that are no longer trained on are
-        dropped with all their events, roots that are new are added (as fresh events); `metrics` counts both as
-        dropped_tasks, dropped_states and new_roots."""
+    def drain_states(self) -> list[State]:
+        """The states added since the last call, for the store to keep. Without a store they stay in memory, and come
+        again with every call."""
+        states = list(self._added.values())
+        if self._store is not None:
+            self._added.clear()
+        return states
+
+    def drain_snapshot(self) -> dict[str, bytes] | None:
+        """A snapshot to be kept together with the events drained; None while there are too few since the last one."""
+        if not due(self._since_snapshot, self._pool):
+            return None
+        self._since_snapshot = 0
+        return take(self._pool, list(self._roots), self._dropped)
+
+    def replay(self, events: Iterable[Mapping[str, Any]], snapshot: Mapping[str, bytes] | None = None) -> None:
+        """Rebuild from recorded events instead of what is here: from all, or from those after a snapshot.
+
+        States of tasks that are no longer trained on are dropped with all their events, roots that are new are added
+        (as fresh events); `metrics` counts both as dropped_tasks, dropped_states and new_roots. Raises `Unusable`,
+        before any event is read, for a snapshot that is damaged or of other roots.
+        """
         self._clear()
-        tasks, dropped = {root.task for root in self._roots.values()}, Counter[str]()
+        if snapshot is not None:
+            self._dropped.update(restore(self._pool, snapshot, list(self._roots), self._config.tau).dropped)
+        tasks = {root.task for root in self._roots.values()}
         for values in events:
             event = from_dict(values)
             if isinstance(event, Added):
-                if event.state.task not in tasks:
-                    dropped[event.state.task] += 1
-                elif event.state.id not in self.buffer:
+                if event.task not in tasks:
+                    self._dropped[event.task] += 1
+                elif event.state_id not in self.buffer:
                     self.apply(event)
             elif event.state_id in self.buffer:
                 self.apply(event)
         new = [root for state_id, root in self._roots.items() if state_id not in self.buffer]
         for root in new:
-            self._insert(root, self._step)
+            self._insert(root, identity(root), self._pool.step)
         self._counts.clear()
-        changed = {"dropped_tasks": len(dropped), "dropped_states": dropped.total(), "new_roots": len(new)}
+        changed = {
+            "dropped_tasks": len(self._dropped),
+            "dropped_states": self._dropped.total(),
+            "new_roots": len(new),
+        }
         self._replayed = {name: count for name, count in changed.items() if count}
+
+    def reopen(self, run: Run) -> None:
+        """Rebuild from what a run has recorded: its latest usable snapshot and the events after it, else all events."""
+        for step, snapshot in run.curriculum_snapshots():
+            try:
+                self.replay(run.curriculum_events(step + 1), snapshot)
+            except Unusable as reason:
+                log.warning("The curriculum's snapshot of step %d %s: it is passed over.", step, reason)
+            else:
+                log.info("The curriculum goes on from its snapshot of step %d.", step)
+                return
+        self.replay(run.curriculum_events())
+        if due(self._since_snapshot, self._pool):
+            log.warning("No snapshot of the curriculum could be used: all its events were replayed.")
 
     def state_dict(self) -> dict[str, Any]:
         """What events do not hold: the generator's state, ready for JSON."""
@@ -304,19 +307,20 @@ class Curriculum:
     def metrics(self) -> dict[str, float]:
         """Sizes now, and counts of the step. `choice_entropy` (nats) is that of the states' shares of all choices so
         far; `potential_mean` and `potential_q75` are over visited states (absent without one)."""
+        pool = self._pool
         metrics = {
             "buffer_states": float(len(self.buffer)),
-            "buffer_visited": float(len(self._visited)),
-            "buffer_eligible": float(len(self._eligible)),
-            "buffer_resting": float(len(self._resting)),
+            "buffer_visited": float(len(pool.visited)),
+            "buffer_eligible": float(len(pool.eligible)),
+            "buffer_resting": float(len(pool.resting)),
             **{f"buffer_{kind.value}": float(size) for kind, size in self.buffer.sizes().items()},
-            "rho": focus(self._step, self._total_steps, self._config),
+            "rho": focus(pool.step, self._total_steps, self._config),
         }
-        if self._choices:
-            metrics["choice_entropy"] = max(0.0, math.log(self._choices) - self._choice_sum / self._choices)
-        if self._visited:
-            metrics["potential_mean"] = self._visited.mean
-            metrics["potential_q75"] = self._visited.quantile(OPTIMISM)
+        if pool.choices:
+            metrics["choice_entropy"] = max(0.0, math.log(pool.choices) - pool.choice_sum / pool.choices)
+        if pool.visited:
+            metrics["potential_mean"] = pool.visited.mean
+            metrics["potential_q75"] = pool.visited.quantile(OPTIMISM)
         for name in _COUNTS:
             metrics[name] = float(self._counts[name])
         return metrics | {name: float(count) for name, count in self._replayed.items()}
@@ -325,9 +329,9 @@ class Curriculum:
         """One row per state, highest P first, as the next step will find them: state_id, task, kind, parent, potential
         (P), rank (1-based, over all), q (chance of the next draw that is open to all; 0 at rest), resting, choices,
         visits, last_chosen, reward_mean, reward_std (of the latest visit). O(n log n): for views, not for the loop."""
-        step = self._step + 1
+        step = self._pool.step + 1
         nodes = sorted(self.buffer.nodes.values(), key=lambda node: (-node.potential_at(step), node.tie))
-        rested = [node for node in nodes if not self._rests(node, step)]
+        rested = [node for node in nodes if not rests(node, step, self._config.tau)]
         chances: dict[str, float] = {}
         if rested:
             rho, epsilon = focus(step, self._total_steps, self._config), self._config.epsilon
@@ -336,9 +340,9 @@ class Curriculum:
         return [
             {
                 "state_id": node.id,
-                "task": node.state.task,
-                "kind": node.state.kind.value,
-                "parent": node.state.parent,
+                "task": node.task,
+                "kind": node.kind.value,
+                "parent": node.parent,
                 "potential": node.potential_at(step),
                 "rank": rank,
                 "q": chances.get(node.id, 0.0),
@@ -362,36 +366,3 @@ _COUNTS = (
     "groups_late",
     "groups_unmeasured",
 )
-
-
-class _Potentials:
-    """P of the visited states, in order, with their exact sum: adding and removing leaves no rounding behind."""
-
-    _UNIT = 2**60
-
-    def __init__(self) -> None:
-        self._sorted: SortedList = SortedList()
-        self._sum = 0
-
-    def __len__(self) -> int:
-        return len(self._sorted)
-
-    def add(self, potential: float) -> None:
-        self._sorted.add(potential)
-        self._sum += int(potential * self._UNIT)
-
-    def remove(self, potential: float) -> None:
-        self._sorted.remove(potential)
-        self._sum -= int(potential * self._UNIT)
-
-    @property
-    def mean(self) -> float:
-        return self._sum / len(self) / self._UNIT
-
-    def quantile(self, share: float) -> float:
-        """The smallest value with at least `share` of the values at or below it; 0 when there is none."""
-        return float(self._sorted[math.ceil(share * len(self)) - 1]) if len(self) else 0.0
-
-
-def _c_log_c(count: int) -> float:
-    return count * math.log(count) if count else 0.0

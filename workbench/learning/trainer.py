@@ -95,7 +95,7 @@ class Trainer:
         self.generator = HFGenerator(self.policy)
         self.optimizer = make_optimizer(self.policy, self.learning_rate(config, 1))
         roots = [State(task_id, Kind.DRAFT) for task_id in sorted(self.tasks)]
-        self.curriculum = Curriculum(config, roots, config.steps)
+        self.curriculum = Curriculum(config, roots, config.steps, run)
         self.step_done = 0
         self.recent_seconds: list[float] = []
         self._record_s = 0.0
@@ -251,6 +251,8 @@ class Trainer:
             groups=groups,
             metrics=metrics,
             curriculum_events=self.curriculum.drain_events(),
+            states=self.curriculum.drain_states(),
+            snapshot=self.curriculum.drain_snapshot(),
             knob_events=self.control.drain_events(),
         )
         self.step_done = step
@@ -284,7 +286,7 @@ class Trainer:
         self._checkpointed = time.monotonic()
 
     def _restore(self) -> None:
-        """Continue from the latest checkpoint: weights, optimizer, RNGs, version; the curriculum replays its events."""
+        """Continue from the latest checkpoint: weights, optimizer, RNGs, version; the curriculum from its events."""
         self._checkpointed = time.monotonic()
         latest = self.run.latest_checkpoint()
         if latest is None:
@@ -296,7 +298,7 @@ class Trainer:
         state = read_checkpoint(folder, self.policy, self.optimizer)  # before anything is dropped
         self.run.truncate(self.step_done)
         self._compare()
-        self.curriculum.replay(self.run.curriculum_events())
+        self.curriculum.reopen(self.run)
         self.curriculum.load_state_dict(state)
 
     def _compare(self) -> None:
