@@ -190,7 +190,7 @@ def test_a_sweep_that_cannot_be_written_is_not_begun(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     table = tmp_path / "file" / "t.csv"
     told: list[str] = []
-    with pytest.raises(WorkbenchError, match=r"t\.csv' cannot be written \(Not a directory\)"):
+    with pytest.raises(WorkbenchError, match=r"t\.csv' cannot be written \(File exists\)"):
         sweep(make_workload("tiny", **SMALL), 1, None, told.append, table=table, plot=tmp_path / "p.svg")
     assert told == []
 
