@@ -71,14 +71,23 @@ def test_the_buffer_is_measured_at_two_sizes(capsys: pytest.CaptureFixture[str])
     ("words", "sentence"),
     [
         (
-            ["sandpit"],
-            "'sandpit' is no suite: expected one of sandbox, buffer, generation, training, step, together, all.",
+            ["buffer", "--prompts", "2"],
+            "--prompts goes with a model, not with the buffer: leave it out, or measure a step.",
         ),
+        (["sandbox", "--states", "2000"], "--states goes with the buffer, not with sandbox: leave it out."),
         (["buffer", "--states", "999"], "states=999 is not accepted: expected 1000 to 10000000."),
         (["buffer", "--states", "0"], "states=0 is not accepted: expected 1000 to 10000000."),
         (
             ["buffer", "--against", "trl"],
             "--against trl goes with a model: expected generation, training, step or all.",
+        ),
+        (
+            ["sandbox", "--policy", "tiny"],
+            "--policy goes with a model, not with the sandbox: leave it out, or measure a step.",
+        ),
+        (
+            ["sandbox", "--prompts", "2"],
+            "--prompts goes with a model, not with the sandbox: leave it out, or measure a step.",
         ),
         (["sandbox", "--repeats", "0"], "repeats=0 is not accepted: expected at least 1."),
     ],

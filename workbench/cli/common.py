@@ -8,10 +8,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
 
 from workbench.config import ROOT, Config, knobs, make_config, parse_settings
 from workbench.types import WorkbenchError
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")]
 
 
 class Interrupted(WorkbenchError):
@@ -27,17 +31,23 @@ def print_json(value: Mapping[str, Any]) -> None:
     print(json.dumps(_finite(value), default=str), flush=True)
 
 
-def say(line: str) -> None:
-    """How far a command is, on stderr."""
-    print(line, file=sys.stderr, flush=True)
-
-
 def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
         return {str(name): _finite(item) for name, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal; stdout is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def given_options(context: Any) -> list[str]:
+    """The options of a command that its user wrote, as `--name`, in the order of its help."""
+    written = [one for one in context.command.params if context.get_parameter_source(one.name).name == "COMMANDLINE"]
+    return [one.opts[0] for one in written if one.opts[0].startswith("--")]
 
 
 def read_settings(file: Path | None, pairs: Sequence[str]) -> Config:

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.common import print_json
+from workbench.cli.common import Json, print_json
 
 tasks_app = typer.Typer(help="The embedded tasks, yours, and mle-bench's.", rich_markup_mode=None)
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="PATH|ID|GLOB", help="Default: the embedded tasks.")]
 
 
