@@ -1,67 +1,161 @@
-"""`workbench evaluate RUN|POLICY`: whole attempts on tasks, graded once each as mle-bench does."""
+"""`workbench evaluate RUN|POLICY…`: whole attempts on tasks, graded as mle-bench does, alone or against another."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from workbench.cli.common import find_run, is_run
-from workbench.cli.train import display, say
+import typer
+
+from workbench.cli.common import find_run, is_run, print_json
 from workbench.config import Config, change, make_config
-from workbench.control import Control
 from workbench.types import WorkbenchError
 
-
-def evaluate(subject: str, tasks: str | None, attempts: int, budget: int, seed: int) -> dict[str, Any]:
-    """Measure a run's latest policy, or a policy as `--set policy=…` names it; the fields of `workbench evaluate`.
-
-    A run is read, never written. Raises WorkbenchError for an unknown task or policy.
-    """
-    say("loading the policy")
+if TYPE_CHECKING:
     from workbench.agent.environment import Environment
-    from workbench.agent.generate import HFGenerator
-    from workbench.agent.policy import load_policy
-    from workbench.agent.rollout import tasks_by_id
-    from workbench.learning.evaluate import run_attempts
-    from workbench.learning.trainer import start_executor
-    from workbench.sandbox.executor import Limits
+    from workbench.learning.baselines import Baseline
+    from workbench.learning.measures import Measured
+    from workbench.tasks.mle import MleTask
+
+Tell = Callable[[str, int, int], None]
+"""Shows progress: phase, done, total."""
+
+ATTEMPTS = 8
+START = "start"
+"""Word for the policy of a run before its training."""
+
+
+def command(
+    subject: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|POLICY…",
+            help="A run, or 'tiny', a hub id, a folder, a GGUF file. Several runs: seeds of one experiment.",
+        ),
+    ],
+    tasks: Annotated[
+        str | None, typer.Option(metavar="GLOB", help="Task ids or globs; default: those kept out.")
+    ] = None,
+    attempts: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help=f"Attempts per task; default {ATTEMPTS}.", show_default=False)
+    ] = None,
+    budget: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Agent steps per attempt; 32 gives the whole curve.")
+    ] = 10,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="RUN|POLICY", help="Compare pair by pair with another, or 'start': before training."),
+    ] = None,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Compare with the best fixed script, chosen on the training tasks.")
+    ] = False,
+    scripts: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Candidates of --baseline instead of the embedded and the run's.")
+    ] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest token always; one attempt.")] = False,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the score against the budget.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")] = False,
+) -> None:
+    """Measure a policy by whole attempts, graded once each."""
+    if greedy and attempts not in (None, 1):
+        raise WorkbenchError(f"--attempts {attempts} with --greedy would be {attempts} equal attempts: leave one out.")
+    if scripts is not None and not (baseline and scripts.is_dir()):
+        wanted = "expected a folder of scripts *.py" if baseline else "it is read for --baseline, add that"
+        raise WorkbenchError(f"--scripts '{scripts}' is not accepted: {wanted}.")
+    number = 1 if greedy else attempts or ATTEMPTS
+    result = evaluate(
+        subject, tasks, number, budget, seed, against=against, baseline=baseline, scripts=scripts, greedy=greedy
+    )
+    if figure is not None:
+        _draw(result, figure)
+    if json:
+        print_json(result)
+    else:
+        from workbench.cli.evaluate_tables import show
+
+        show(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured: settings, and the folder of trained weights (None: the policy as it is)."""
+
+    name: str
+    config: Config
+    weights: Path | None
+    run: Path | None
+
+
+def evaluate(
+    subjects: Sequence[str],
+    tasks: str | None,
+    attempts: int,
+    budget: int,
+    seed: int,
+    *,
+    against: str | None = None,
+    baseline: bool = False,
+    scripts: Path | None = None,
+    greedy: bool = False,
+) -> dict[str, Any]:
+    """The fields of `workbench evaluate`, for a run's latest policy or a policy as `--set policy=…` names it.
+
+    Runs are read, never written. Actions are drawn at temperature 1 whatever a run trained with; tasks, limits of
+    scripts and training tasks are those of the first subject's settings. Raises WorkbenchError for an unknown task or
+    policy.
+    """
+    from workbench.cli.train import say
     from workbench.tasks.catalog import load_tasks
 
-    config, weights = _subject(subject)
+    ours = [find_subject(text) for text in subjects]
+    theirs = _others(ours, against)
+    config = ours[0].config
     chosen = load_tasks(tasks or config.eval_tasks)
-    control = Control(config)
-    policy = load_policy(config)
-    if weights is not None:
-        policy.load(weights)
-    limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)
-    with (
-        start_executor(config, chosen) as executor,
-        Environment(tasks_by_id(chosen), executor, limits, seed=seed, store=None) as environment,
-        display() as tell,
-    ):
-
-        def progress(done: int, total: int) -> None:
-            control.report(phase="agent step", done=done, total=total)
-            tell({**control.progress(), "steps": None})
-
-        result = run_attempts(
-            policy,
-            HFGenerator(policy),
-            environment,
-            config,
-            attempts=attempts,
-            budget=budget,
-            seed=seed,
-            on_progress=progress,
+    ids = {task.id for task in chosen}
+    training = [task for task in load_tasks(config.tasks) if task.id not in ids] if baseline else []
+    if baseline and not training:
+        raise WorkbenchError(
+            f"All of tasks='{config.tasks}' are measured, so none is left to choose the fixed script by: leave some "
+            "out with --tasks, or leave out --baseline."
         )
-    return {"subject": subject, "policy": config.policy, **result}
+    seen = _seen(ours, ids)
+    if seen:
+        say(f"trained on {', '.join(seen)}: what is measured there is no generalisation")
+    say("loading the policy")
+    from workbench.learning.measures import compare, compare_with_constant, summary
+
+    with _environment(config, [*chosen, *training], seed) as (environment, tell):
+        environment.tasks = {task.id: task for task in chosen}
+
+        def measured(subject: Subject) -> Measured:
+            return _measure(subject, environment, tell, attempts, budget, seed, greedy)
+
+        mine = [measured(subject) for subject in ours]
+        others = [measured(subject) for subject in theirs]
+        fixed = _fixed(ours, training, chosen, scripts, environment, tell) if baseline else None
+    names = [subject.name for subject in ours]
+    result: dict[str, Any] = {"subject": names[0] if len(names) == 1 else names, "policy": config.policy}
+    result |= {**summary(mine), "seed": seed, "greedy": greedy, "seen": seen}
+    if len(ours) > 1:
+        result["runs"] = [
+            {"subject": subject.name, **_totals(summary([each]))} for subject, each in zip(ours, mine, strict=True)
+        ]
+    if against is not None:
+        result["against"] = {"subject": against, **_totals(summary(others)), "measures": compare(mine, others)}
+    if fixed is not None:
+        result["baseline"] = {**fixed.as_dict(), "measures": compare_with_constant(mine, fixed.values)}
+    return result
 
 
-def _subject(subject: str) -> tuple[Config, Path | None]:
-    """Settings and folder of trained weights (None: a policy as it is). Raises WorkbenchError for a run without any."""
-    path = find_run(subject)
+def find_subject(text: str) -> Subject:
+    """A run's latest policy, or a policy by name. Raises WorkbenchError for a run without a checkpoint."""
+    path = find_run(text)
     if not is_run(path):
-        return make_config(policy=subject), None
+        return Subject(text, make_config(policy=text), None, None)
     from workbench.learning.opening import config_at
     from workbench.run import Run
 
@@ -73,27 +167,135 @@ def _subject(subject: str) -> tuple[Config, Path | None]:
             f"`workbench resume {path}`, or measure its start with `workbench evaluate {run.config.policy}`."
         )
     dtype = run.environment.get("dtype", run.config.dtype)  # as it was trained, not as a new probe finds
-    return change(config_at(run), temperature=1.0, dtype=dtype), latest[1] / "policy"
+    config = change(config_at(run), temperature=1.0, dtype=dtype)
+    return Subject(text, config, latest[1] / "policy", path)
 
 
-MEASURES = "valid_rate any_medal gold silver bronze above_median human_rank steps_to_first_valid".split()
+def _others(ours: Sequence[Subject], against: str | None) -> list[Subject]:
+    """What `ours` are compared with: one for all, or each run's own start; runs of one start share it."""
+    if against is None:
+        return []
+    if against != START:
+        return [find_subject(against)]
+    for subject in ours:
+        if subject.run is None:
+            raise WorkbenchError(f"'{subject.name}' is no run and has no start: name a run, or another --against.")
+    starts = [Subject(f"start of {each.name}", each.config, None, None) for each in ours]
+    same = {tuple(getattr(each.config, name) for name in _DECIDES) for each in starts}
+    return starts[:1] if len(same) == 1 else starts
 
 
-def show(result: dict[str, Any]) -> None:
-    """The result as a table on stdout: all tasks with their 95 % intervals, then each task."""
-    from rich.console import Console
-    from rich.table import Table
+_DECIDES = ("policy", "dtype", "adapter", "device", "max_prompt_tokens", "max_completion_tokens")
+"""Settings that decide what an untrained policy writes."""
 
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "all", "95 %", *(task["id"] for task in result["tasks"])):
-        table.add_column(name, justify="left" if not name else "right")
-    for name in MEASURES:
-        interval = result[f"{name}_ci"]
-        bounds = f"{interval[0]:.2f} – {interval[1]:.2f}" if interval else "–"
-        table.add_row(name, f"{result[name]:.2f}", bounds, *(f"{task[name]:.2f}" for task in result["tasks"]))
-    console = Console(highlight=False)
-    console.print(table)
-    counts = f"{result['attempts']} attempts per task, {result['budget']} agent steps each"
-    if result["unscorable"]:
-        console.print(f"{result['unscorable']} executions were lost by the sandbox and are left out")
-    console.print(f"{counts}; never valid counts as {result['budget'] + 1}: {result['censored_share']:.0%} of them")
+
+def _seen(ours: Sequence[Subject], ids: set[str]) -> list[str]:
+    """The measured tasks that one of the runs was trained on."""
+    from workbench.tasks.catalog import load_tasks
+
+    trained = [subject for subject in ours if subject.run is not None]
+    return sorted(ids & {task.id for each in trained for task in load_tasks(each.config.tasks)})
+
+
+@contextmanager
+def _environment(config: Config, tasks: Sequence[MleTask], seed: int) -> Iterator[tuple[Environment, Tell]]:
+    """An environment with its executor, and a function that shows progress, for as long as they are needed."""
+    from workbench.agent.environment import Environment
+    from workbench.agent.rollout import tasks_by_id
+    from workbench.cli.train import display
+    from workbench.control import Control
+    from workbench.learning.trainer import start_executor
+    from workbench.sandbox.executor import Limits
+
+    control = Control(config)
+    limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)
+    with (
+        start_executor(config, tasks) as executor,
+        Environment(tasks_by_id(tasks), executor, limits, seed=seed, store=None) as environment,
+        display() as show,
+    ):
+
+        def tell(phase: str, done: int, total: int) -> None:
+            control.report(phase=phase, done=done, total=total)
+            show({**control.progress(), "steps": None})
+
+        yield environment, tell
+
+
+def _measure(
+    subject: Subject,
+    environment: Environment,
+    tell: Tell,
+    attempts: int,
+    budget: int,
+    seed: int,
+    greedy: bool,
+) -> Measured:
+    from workbench.agent.generate import HFGenerator
+    from workbench.agent.policy import load_policy
+    from workbench.learning.attempts import Greedy, run_attempts
+    from workbench.learning.measures import measure
+
+    policy = load_policy(subject.config)
+    if subject.weights is not None:
+        policy.load(subject.weights)
+    generator = HFGenerator(policy)
+    rows = run_attempts(
+        policy,
+        Greedy(generator) if greedy else generator,
+        environment,
+        subject.config,
+        attempts=attempts,
+        budget=budget,
+        seed=seed,
+        on_progress=lambda done, total: tell(f"{subject.name}: agent step", done, total),
+    )
+    return measure(rows, budget)
+
+
+def _fixed(
+    ours: Sequence[Subject],
+    training: Sequence[MleTask],
+    chosen: Sequence[MleTask],
+    scripts: Path | None,
+    environment: Environment,
+    tell: Tell,
+) -> Baseline:
+    """The best fixed script: of the folder named, else of the embedded ones and those that the runs wrote."""
+    from workbench.learning.baselines import FOLDER, best_fixed_script, own_scripts, read_scripts
+    from workbench.run import Run
+
+    environment.tasks = {task.id: task for task in (*chosen, *training)}
+    candidates = read_scripts(scripts or FOLDER)
+    if scripts is None:
+        by_id = {task.id: task for task in training}
+        for subject in ours:
+            own = own_scripts(Run(subject.run), by_id) if subject.run is not None else {}
+            candidates |= {f"{subject.name}, {name}": code for name, code in own.items()}
+    return best_fixed_script(
+        candidates,
+        environment,
+        training,
+        chosen,
+        lambda done, total: tell("fixed scripts", done, total),
+    )
+
+
+def _totals(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A summary without its parts: what is told of another policy, and of each of several runs."""
+    return {name: value for name, value in result.items() if name not in ("tasks", "failures")}
+
+
+def _draw(result: Mapping[str, Any], path: Path) -> None:
+    from workbench.views.budgets import budget_curve
+    from workbench.views.svg import to_svg
+
+    curves = {str(result["subject"]): result["curve"]}
+    if "against" in result:
+        curves[str(result["against"]["subject"])] = result["against"]["curve"]
+    try:
+        path.write_text(to_svg(budget_curve(curves), label="position against the number of agent steps"), "utf-8")
+    except OSError as error:
+        raise WorkbenchError(
+            f"The figure '{path}' cannot be written ({error.strerror}): choose another file with --figure."
+        ) from None

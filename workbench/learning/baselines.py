@@ -117,11 +117,10 @@ def best_fixed_script(
         valid[name].append(float(score is not None))
         if on_progress:
             on_progress(done, total)
-    candidates = [
-        {"name": name, "position": fmean(places[name]), "valid_rate": fmean(valid[name])} for name in sorted(scripts)
-    ]
-    candidates.sort(key=lambda row: -row["position"])
-    name = candidates[0]["name"]
+    means = {name: fmean(places[name]) for name in scripts}
+    order = sorted(scripts, key=lambda name: (-means[name], name))
+    candidates = [{"name": name, "position": means[name], "valid_rate": fmean(valid[name])} for name in order]
+    name = order[0]
     rows = _run_once(scripts[name], name, environment, held_out)
     if on_progress:
         on_progress(total, total)
