@@ -71,7 +71,7 @@ def command(
         subject, tasks, number, budget, seed, against=against, baseline=baseline, scripts=scripts, greedy=greedy
     )
     if figure is not None:
-        _draw(result, figure)
+        draw(result, figure)
     if json:
         print_json(result)
     else:
@@ -286,7 +286,8 @@ def _totals(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in result.items() if name not in ("tasks", "failures")}
 
 
-def _draw(result: Mapping[str, Any], path: Path) -> None:
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """The curve of the position as an SVG file, beside that of what it is compared with."""
     from workbench.views.budgets import budget_curve
     from workbench.views.svg import to_svg
 
