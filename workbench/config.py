@@ -43,6 +43,14 @@ class Config(BaseModel):
     eval_drafts: int = _fixed(
         128, "Single drafts per task for valid_before/after; 0 skips the measurement.", group="run", ge=0, le=4096
     )
+    eval_every: int = _fixed(
+        0,
+        "Steps between measurements of kept-out drafts along training, which are no executions; 0: none.",
+        group="run",
+        ge=0,
+        le=1_000_000,
+    )
+    eval_every_drafts: int = _fixed(16, "Single drafts per task in each of these.", group="run", ge=1, le=4096)
     seed: int = _fixed(
         0, "Sets policy sampling, state sampler and task order; the weights stay the same.", group="run", ge=0, lt=2**31
     )

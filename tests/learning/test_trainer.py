@@ -20,6 +20,7 @@ from workbench.config import Config, change, make_config
 from workbench.control import Control, StopRequested
 from workbench.learning import evaluate, runner
 from workbench.learning import trainer as trainer_module
+from workbench.learning.curves import kept_out_curve
 from workbench.learning.opening import create_run, open_training
 from workbench.learning.trainer import Trainer, resume, train, train_in
 from workbench.run import Run
@@ -496,3 +497,45 @@ def test_one_training_at_a_time_and_the_same_cell_gives_the_same_one(settings: C
     assert again is not training
     again.control.stop()
     assert again.wait() is None
+
+
+def test_measuring_along_training_changes_nothing_but_its_own_figures(make: Make) -> None:
+    """Bit-equal weights and turns, with it on and off; what was measured stands in the steps it was asked for."""
+    plain, along = make(), make(eval_every=2, eval_every_drafts=3, eval_tasks="storm-phase,diamonds")
+    for trainer in (plain, along):
+        for _ in range(3):
+            one_step(trainer)
+    for a, b in zip(weights(plain), weights(along), strict=True):
+        assert torch.equal(a, b)
+    columns = ["text", "reward", "verdict", "policy_version"]
+    assert plain.run.turns()[columns].equals(along.run.turns()[columns])
+    assert plain.run.metrics()["executions"].equals(along.run.metrics()["executions"])
+    measured = along.run.metrics()
+    assert measured["kept_out_valid"].notna().tolist() == [False, True, False]
+    assert measured["kept_out_valid_start"].notna().tolist() == [True, False, False]
+    assert measured["seconds_measure"].iloc[1] > 0
+    assert "kept_out_valid" not in plain.run.metrics()
+    counts = measured["executions"].cumsum()
+    assert [x for x, _ in kept_out_curve(measured, "reward")] == [0, counts[1]]
+    assert kept_out_curve(plain.run.metrics(), "reward") == []
+    one_step(along)
+    assert along.run.metrics()["kept_out_reward"].notna().tolist() == [False, True, False, True]
+
+
+def test_a_resumed_run_measures_along_training_as_if_it_had_not_stopped(
+    make: Make, reopen: Callable[..., Trainer]
+) -> None:
+    whole, broken = (make(eval_every=1, eval_every_drafts=3, eval_tasks="storm-phase") for _ in range(2))
+    for _ in range(3):
+        one_step(whole)
+    one_step(broken)
+    broken = reopen(broken)
+    one_step(broken)
+    one_step(broken)
+    for measure in ("valid", "reward"):
+        assert kept_out_curve(whole.run.metrics(), measure) == kept_out_curve(broken.run.metrics(), measure)
+
+
+def test_a_task_that_is_trained_on_is_not_measured_along_training(settings: Config, tmp_path: Path) -> None:
+    with pytest.raises(WorkbenchError, match="share used-cars"):
+        create_run(change(settings, eval_every=1, eval_tasks="used-cars"), tmp_path / "run")

@@ -40,6 +40,15 @@ def read_settings(file: Path | None, pairs: Sequence[str]) -> Config:
 
 
 def _mapping(file: Path) -> dict[str, Any]:
+    content = read_yaml(file, "--config takes a YAML or JSON file of settings", "settings")
+    if isinstance(content.get("config"), dict):
+        content = content["config"]  # the config.json of a run
+    return {str(name): value for name, value in content.items()}
+
+
+def read_yaml(file: Path, wanted: str, what: str) -> dict[Any, Any]:
+    """The mapping in a YAML or JSON file; empty for an empty file. Raises WorkbenchError for anything else, where
+    `wanted` is the remedy and `what` names what was expected."""
     import yaml
 
     try:
@@ -47,24 +56,22 @@ def _mapping(file: Path) -> dict[str, Any]:
         content = yaml.safe_load(text)
         twice = _doubled(yaml.compose(text, yaml.SafeLoader))
     except FileNotFoundError:
-        raise WorkbenchError(f"'{file}' does not exist: --config takes a YAML or JSON file of settings.") from None
+        raise WorkbenchError(f"'{file}' does not exist: {wanted}.") from None
     except OSError as error:
-        raise WorkbenchError(
-            f"'{file}' cannot be read ({error.strerror}): --config takes a YAML or JSON file of settings."
-        ) from None
+        raise WorkbenchError(f"'{file}' cannot be read ({error.strerror}): {wanted}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
+        if (mark := getattr(error, "problem_mark", None)) is not None:
+            first += f", line {mark.line + 1}"
         raise WorkbenchError(f"'{file}' is no YAML or JSON ({first}): write one `key: value` per line.") from None
     if twice:
         raise WorkbenchError(f"'{file}' sets '{twice}' twice: leave one of them out.")
     if content is None:
         return {}
-    if isinstance(content, dict) and isinstance(content.get("config"), dict):
-        content = content["config"]  # the config.json of a run
     if not isinstance(content, dict):
         kind = type(content).__name__
-        raise WorkbenchError(f"'{file}' holds a {kind}, not settings: write one `key: value` per line.")
-    return {str(name): value for name, value in content.items()}
+        raise WorkbenchError(f"'{file}' holds a {kind}, not {what}: write one `key: value` per line.")
+    return content
 
 
 def _doubled(node: Any) -> str | None:

@@ -10,13 +10,13 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from workbench.cli.answers import Terminated, join_parameters, tell, terminate, usage
 from workbench.cli.common import Interrupted, find_run, print_json, read_settings, settings_help
 from workbench.cli.evaluate import command as evaluate
 from workbench.config import ROOT, Config
@@ -63,6 +63,30 @@ def notebook(
     from workbench.cli.notebook import run, split_parameters
 
     run(name, split_parameters(parameter or []), out)
+
+
+@app.command()
+def batch(
+    sweep: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="See notebooks/sweeps.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the batch; default: runs/sweeps/ and the file's name.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(metavar="MIN", min=0, help="Start no further run after so many minutes.")
+    ] = None,
+    copy_to: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Copy the table of runs there.")] = None,
+    json: Json = False,
+) -> int:
+    """A grid of runs: summary.csv and summary.html after each; started again, it goes on where it was."""
+    from workbench.cli.batch import batch as work
+    from workbench.cli.batch import show
+
+    found = work(sweep, out, time_limit, copy_to)
+    if json:
+        print_json(found)
+    else:
+        show(found)
+    return 0 if found["done"] == found["runs"] else 1
 
 
 @app.command(epilog=settings_help())
@@ -301,10 +325,6 @@ def gpu_check(
         show(found)
 
 
-class Terminated(BaseException):
-    """SIGTERM, so that what is open is closed on the way out."""
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: run one command and exit with its status."""
     for name in ("stdout", "stderr"):
@@ -317,7 +337,7 @@ def run_command(arguments: list[str]) -> int:
     """Run one command line; returns the exit status, with errors told on stderr."""
     command = typer.main.get_command(app)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGTERM, terminate)
     try:
         status = command.main(
             args=join_parameters(arguments) or ["--help"], prog_name="workbench", standalone_mode=False
@@ -325,56 +345,20 @@ def run_command(arguments: list[str]) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except typer.TyperException as error:
-        return _tell(_usage(error, arguments), status=getattr(error, "exit_code", 2))
+        return tell(usage(error, arguments), status=getattr(error, "exit_code", 2))
     except typer.Abort:
-        return _tell("Interrupted.", status=130)
+        return tell("Interrupted.", status=130)
     except KeyboardInterrupt:
-        return _tell("Interrupted.", status=130)
+        return tell("Interrupted.", status=130)
     except Terminated:
-        return _tell("Terminated.", status=143)
+        return tell("Terminated.", status=143)
     except Interrupted as error:
-        return _tell(str(error), status=128 + error.number)
+        return tell(str(error), status=128 + error.number)
     except WorkbenchError as error:
-        return _tell(str(error))
+        return tell(str(error))
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
         where = f"'{error.filename}': " if error.filename else ""
-        return _tell(f"{where}{error.strerror or error}.")
-
-
-def _usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
-    """One sentence for a wrong command line: what is wrong, the value given, where to look."""
-    message = error.format_message().splitlines()[0].rstrip(".")
-    names = getattr(getattr(error, "param", None), "opts", ())
-    given = next((arguments[n + 1] for n, word in enumerate(arguments[:-1]) if word in names), None)
-    if given is not None and isinstance(error, typer.BadParameter):
-        message += f" (given: {given!r})"
-    context = getattr(error, "ctx", None)
-    return f"{message}. See `{context.command_path if context else 'workbench'} --help`."
-
-
-def join_parameters(arguments: list[str]) -> list[str]:
-    """`-p key value` → `-p key=value`: an option of two words is not known to the parser."""
-    if arguments[:1] != ["notebook"]:
-        return arguments
-    joined: list[str] = []
-    rest = iter(arguments)
-    for word in rest:
-        joined.append(word)
-        if word == "-p" and (name := next(rest, None)) is not None:
-            value = None if "=" in name else next(rest, None)
-            joined.append(name if value is None else f"{name}={value}")
-    return joined
-
-
-def _terminate(number: int, frame: object) -> None:
-    raise Terminated
-
-
-def _tell(sentence: str, status: int = 1) -> int:
-    if os.environ.get("WORKBENCH_DEBUG") == "1":
-        traceback.print_exc()
-    print(sentence, file=sys.stderr, flush=True)
-    return status
+        return tell(f"{where}{error.strerror or error}.")

@@ -92,6 +92,17 @@ def find(name_or_path: str) -> Path:
 
 def typed_parameters(notebook: Path, parameters: Mapping[str, str]) -> dict[str, Any]:
     """The given texts as the types that the notebook's `parameters` cell declares."""
+    declared = declared_parameters(notebook)
+    values = {}
+    for name, text in parameters.items():
+        if name not in declared:
+            raise WorkbenchError(unknown(name, declared, f"parameter of {notebook.name}"))
+        values[name] = parse(name, str(text), declared[name])
+    return values
+
+
+def declared_parameters(notebook: Path) -> dict[str, str]:
+    """Name → type of each parameter that a notebook declares."""
     import papermill
 
     with _quiet():
@@ -99,12 +110,7 @@ def typed_parameters(notebook: Path, parameters: Mapping[str, str]) -> dict[str,
             declared = papermill.inspect_notebook(str(notebook))
         except Exception as error:  # nbformat raises several kinds
             raise WorkbenchError(f"'{notebook}' cannot be read as a notebook: {_first_line(error)}.") from None
-    values = {}
-    for name, text in parameters.items():
-        if name not in declared:
-            raise WorkbenchError(unknown(name, declared, f"parameter of {notebook.name}"))
-        values[name] = parse(name, str(text), str(declared[name]["inferred_type_name"]))
-    return values
+    return {name: str(parameter["inferred_type_name"]) for name, parameter in declared.items()}
 
 
 class _Call:

@@ -153,13 +153,14 @@ def caught_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def display() -> Iterator[Callable[..., None]]:
-    """A function that shows progress: one line that changes on a terminal, else a line at least every 5 s."""
+def display(*, rarer: bool = False) -> Iterator[Callable[..., None]]:
+    """A function that shows progress: one line that changes on a terminal, else a line at least every 5 s; with `rarer`
+    less often as time goes by."""
     if sys.stderr.isatty():
         with _live_line() as live:
             yield live
         return
-    log = ProgressLog(say, EVERY_S)
+    log = ProgressLog(say, EVERY_S, rarer=rarer)
 
     def show(progress: Mapping[str, Any], *, last: bool = False) -> None:
         log(progress, progress["status"], last=last)

@@ -1,11 +1,13 @@
-"""What a step is measured by, as plain numbers: rates, lengths, staleness, seconds per stage, and the one warning."""
+"""What a step and a run are measured by, as plain numbers: rates, lengths, seconds per stage, and the one warning."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from statistics import fmean
+from typing import Any
 
 from workbench.agent.rollout import Rollout
 from workbench.config import Config
@@ -16,6 +18,34 @@ WARN_SHARE = 0.9
 """Share of cut completions or of flat groups from which a warning is shown."""
 LOST_SHARE = 0.1
 """Share of actions that the sandbox lost above which a warning is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The one-line result of a run."""
+
+    run: str
+    report: str
+    steps: int
+    seconds: float
+    valid_before: float | None
+    valid_after: float | None
+    reward_before: float | None
+    reward_after: float | None
+    seed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def due(step: int, config: Config) -> bool:
+    """Whether kept-out drafts are measured after this step: every `eval_every` steps, and after the last."""
+    return config.eval_every > 0 and (step % config.eval_every == 0 or step == config.steps)
+
+
+def kept_out_metrics(measured: Mapping[str, Any], when: str = "") -> dict[str, float]:
+    """What `measure_drafts` found, as metrics of a step; `when` = "_start" for the policy before the first step."""
+    return {f"kept_out_valid{when}": measured["valid_action_rate"], f"kept_out_reward{when}": measured["reward"]}
 
 
 def rollout_metrics(

@@ -18,7 +18,7 @@ from workbench.types import WorkbenchError
 
 def create_run(config: Config, run_path: Path | None) -> Run:
     """A new run folder. Settings are checked against the tasks before anything heavy is loaded."""
-    tasks, held_out = load_tasks(config.tasks), load_tasks(config.eval_tasks) if config.eval_drafts else []
+    tasks, held_out = load_tasks(config.tasks), load_tasks(config.eval_tasks) if measures(config) else []
     shared = sorted({task.id for task in tasks} & {task.id for task in held_out})
     if shared:
         raise WorkbenchError(
@@ -50,6 +50,11 @@ def open_training(path: Path, steps: int | None = None, *, asked: Config | None 
     except BaseException:
         run.close()
         raise
+
+
+def measures(config: Config) -> bool:
+    """Whether a run measures drafts on kept-out tasks: before and after, or along training."""
+    return config.eval_drafts > 0 or config.eval_every > 0
 
 
 def checkpoint_step(run: Run) -> int:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,8 +27,8 @@ from workbench.learning.advantages import group_advantages
 from workbench.learning.batch import Sample, make_samples
 from workbench.learning.checkpoints import every_s, read_checkpoint, seed_all, write_checkpoint
 from workbench.learning.evaluate import measure_drafts
-from workbench.learning.metrics import StageTimer, rollout_metrics, warning
-from workbench.learning.opening import checkpoint_step, create_run, open_training
+from workbench.learning.metrics import StageTimer, Summary, due, kept_out_metrics, rollout_metrics, warning
+from workbench.learning.opening import checkpoint_step, create_run, measures, open_training
 from workbench.learning.rewards import score_groups
 from workbench.learning.sampler import Curriculum
 from workbench.learning.strategies import teaches
@@ -49,24 +48,6 @@ GIVE_BACK = 20
 
 _REASONS = frozenset({"dtype_reason"})
 """What the environment says in words; it decides no bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The one-line result of a run."""
-
-    run: str
-    report: str
-    steps: int
-    seconds: float
-    valid_before: float | None
-    valid_after: float | None
-    reward_before: float | None
-    reward_after: float | None
-    seed: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def train(config: Config, run_path: Path | None = None, *, control: Control | None = None) -> Summary:
@@ -109,7 +90,7 @@ class Trainer:
         control.report(phase="loading the policy")
         torch.set_num_threads(config.threads)
         self.tasks = tasks_by_id(load_tasks(config.tasks))
-        self.held_out = tasks_by_id(load_tasks(config.eval_tasks)) if config.eval_drafts else {}
+        self.held_out = tasks_by_id(load_tasks(config.eval_tasks)) if measures(config) else {}
         self.executor = start_executor(config, [*self.tasks.values(), *self.held_out.values()])
         self.grader = Grader()
         self.policy = self._load_policy(config)
@@ -172,6 +153,7 @@ class Trainer:
         timer.start -= self._record_s
         self.curriculum.update(config)
         self.environment.begin(step)
+        start = self._kept_out(config, timer, "_start") if config.eval_every and step == 1 else {}
         self.generator.forget()  # a step that did not change the weights would leave more than a resumed run has
         result, groups = self._collect(config, step, timer)  # 1 choose, 2 act, 3 score, 4 and 5 let the curriculum know
         version = self.policy.version
@@ -185,8 +167,11 @@ class Trainer:
             )
         with timer("update"):  # 7 whole-step denominators
             update_metrics = self._update(config, samples, step)
+        along = self._kept_out(config, timer) if due(step, config) else {}
         metrics = {
             **rollout_metrics(result, groups, self.tasks, version),
+            **start,
+            **along,
             "redraws": float(len(result) - 1),
             **advantage_metrics,
             **sample_metrics,
@@ -246,6 +231,17 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(config, step)
         return update(self.policy, self.optimizer, samples, config)
+
+    def _kept_out(self, config: Config, timer: StageTimer, when: str = "") -> dict[str, float]:
+        """Kept-out drafts of the policy as it is, as numbers of the step in progress. Nothing that a later step draws
+        from, counts or reads is touched."""
+
+        def progress(done: int, total: int) -> None:
+            self.control.report(phase="measuring along training", done=done, total=total)
+
+        with timer("measure"):
+            found = self._drafts(self.policy, config, config.eval_every_drafts, progress)
+        return kept_out_metrics(found, when)
 
     def _record(self, config: Config, step: int, groups: Sequence[Group], metrics: Mapping[str, float]) -> None:
         started = time.perf_counter()
@@ -325,7 +321,7 @@ class Trainer:
         """Measure start and trained policy on the kept-out tasks, keep both in the run, return the summary."""
         config = self.control.config
         after = before = None
-        if self.held_out:
+        if config.eval_drafts:
             after = self._measured(f"after step {self.step_done}", config)
             before = self._measured("before training", config, start=True)
         summary = Summary(
@@ -363,17 +359,16 @@ class Trainer:
         in_place = not start or self.policy.keeps_start  # a second model only where its start is kept nowhere
         policy = self.policy if in_place else self._load_policy(config)
         with self.policy.reference() if start and in_place else nullcontext():
-            measures = measure_drafts(
-                policy,
-                HFGenerator(policy),
-                self._environment(self.held_out, config, store=False),
-                config,
-                drafts=config.eval_drafts,
-                seed=config.seed,
-                on_progress=progress,
-            )
-        self.run.set_meta(f"drafts {when}", measures)
-        return measures
+            found = self._drafts(policy, config, config.eval_drafts, progress)
+        self.run.set_meta(f"drafts {when}", found)
+        return found
+
+    def _drafts(
+        self, policy: Policy, config: Config, drafts: int, progress: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        world = self._environment(self.held_out, config, store=False)
+        generator, seed = HFGenerator(policy), config.seed
+        return measure_drafts(policy, generator, world, config, drafts=drafts, seed=seed, on_progress=progress)
 
     def _environment(self, tasks: Mapping[str, MleTask], config: Config, *, store: bool) -> Environment:
         limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)

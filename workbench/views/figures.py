@@ -88,6 +88,14 @@ def _layout(
     }
 
 
+def lines(title: str, x: str, y: str, series: Mapping[str, tuple[Any, Any]]) -> go.Figure:
+    """One line per name of `series`: name → (x values, y values); y from 0 to 1."""
+    figure = go.Figure(layout=_layout(title, x, y, yaxis={"range": [0, 1]}))
+    for style, (name, (xs, ys)) in enumerate(series.items()):
+        figure.add_trace(_line(xs, ys, name, style % len(PALETTE)))
+    return figure
+
+
 # ------------------------------------------------------------------------------------------------ learning
 
 

@@ -72,12 +72,17 @@ def render(run: Run) -> str:
         _settings("Machine and versions", {**run.environment, "started": run.created}),
         _resumes(run),
     ]
+    return page(f"Run {run.path.name}", "".join(sections))
+
+
+def page(title: str, body: str) -> str:
+    """A whole page that opens offline and runs no script, from a title as text and a body as HTML."""
     head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-    head += f"<title>Run {escape(run.path.name)}</title><style>{_STYLE}</style>"
+    head += f"<title>{escape(title)}</title><style>{_STYLE}</style>"
     foot = f"<p><small>Written {datetime.now():%Y-%m-%d %H:%M} by the GRPO workbench.</small></p>"
-    body = f"<h1>Run {escape(run.path.name)}</h1>{''.join(sections)}{foot}"
-    page = f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>'
-    return page.encode("utf-8", "replace").decode("utf-8")
+    body = f"<h1>{escape(title)}</h1>{body}{foot}"
+    text = f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>'
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _summary(run: Run, metrics: pd.DataFrame) -> str:
@@ -108,11 +113,11 @@ def _before_after(run: Run) -> str:
     table, failures = figures.measure_table(before, after), figures.failure_change_table(before, after)
     note = f"<p>{after['drafts']} single drafts at temperature 1 on tasks kept out of training, before and after.</p>"
     drawn = [
-        _figure(
+        figure_html(
             figures.before_after(table, "valid_action_rate", "Valid drafts by task", "share of drafts (0 to 1)"), table
         ),
-        _figure(figures.before_after(table, "reward", "Reward of drafts by task", "mean reward (0 to 1)"), None),
-        _figure(
+        figure_html(figures.before_after(table, "reward", "Reward of drafts by task", "mean reward (0 to 1)"), None),
+        figure_html(
             figures.before_after(failures, "share", "Failures of drafts by kind", "share of drafts (0 to 1)"), failures
         ),
     ]
@@ -124,10 +129,10 @@ def _figures(metrics: pd.DataFrame, turns: pd.DataFrame) -> str:
         return "<h2>Training</h2><p>No step has been recorded yet.</p>"
     health = [name for name in ("step", "loss", "grad_norm", "entropy", "kl_old", "flat_share") if name in metrics]
     drawn = [
-        _figure(figures.learning_curve(metrics), figures.learning_table(metrics)),
-        _figure(figures.failure_shares(turns), figures.failure_table(turns)),
-        _figure(figures.update_health(metrics), figures.thin(metrics[health], 12)),
-        _figure(figures.stage_times(metrics), figures.stage_table(metrics, bins=12)),
+        figure_html(figures.learning_curve(metrics), figures.learning_table(metrics)),
+        figure_html(figures.failure_shares(turns), figures.failure_table(turns)),
+        figure_html(figures.update_health(metrics), figures.thin(metrics[health], 12)),
+        figure_html(figures.stage_times(metrics), figures.stage_table(metrics, bins=12)),
     ]
     return f"<h2>Training</h2>{''.join(drawn)}"
 
@@ -174,7 +179,8 @@ def _pairs(values: dict[str, Any]) -> str:
     return f"<table>{rows}</table>"
 
 
-def _figure(figure: go.Figure, table: pd.DataFrame | None) -> str:
+def figure_html(figure: go.Figure, table: pd.DataFrame | None) -> str:
+    """A figure as SVG and, folded away below it, the table of its numbers."""
     twin = "" if table is None else folded(table_html(table), "Numbers")
     return f"<figure>{to_svg(figure, width=900, ink='currentColor')}{twin}</figure>"
 
