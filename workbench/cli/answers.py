@@ -16,13 +16,14 @@ class Terminated(BaseException):
 
 def usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
     """One sentence for a wrong command line: what is wrong, the value given, where to look."""
-    message = error.format_message().splitlines()[0].rstrip(".")
+    message = error.format_message().splitlines()[0].rstrip(".").replace("Value error, ", "")
+    message += "" if message.endswith("?") else "."
     names = getattr(getattr(error, "param", None), "opts", ())
     given = next((arguments[n + 1] for n, word in enumerate(arguments[:-1]) if word in names), None)
-    if given is not None and isinstance(error, typer.BadParameter):
-        message += f" (given: {given!r})"
+    if given is not None and isinstance(error, typer.BadParameter) and repr(given) not in message:
+        message = f"{message[:-1]} (given: {given!r})."
     context = getattr(error, "ctx", None)
-    return f"{message}. See `{context.command_path if context else 'workbench'} --help`."
+    return f"{message} See `{context.command_path if context else 'workbench'} --help`."
 
 
 def join_parameters(arguments: list[str]) -> list[str]:

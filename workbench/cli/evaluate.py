@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from workbench.cli.common import find_run, is_run, print_json
+from workbench.cli.common import find_run, is_run, say
 from workbench.config import Config, change, make_config
 from workbench.types import WorkbenchError
 
@@ -23,61 +21,8 @@ if TYPE_CHECKING:
 Tell = Callable[[str, int, int], None]
 """Shows progress: phase, done, total."""
 
-ATTEMPTS = 8
 START = "start"
 """Word for the policy of a run before its training."""
-
-
-def command(
-    subject: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN|POLICY…",
-            help="A run, or 'tiny', a hub id, a folder, a GGUF file. Several runs: seeds of one experiment.",
-        ),
-    ],
-    tasks: Annotated[
-        str | None, typer.Option(metavar="GLOB", help="Task ids or globs; default: those kept out.")
-    ] = None,
-    attempts: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help=f"Attempts per task; default {ATTEMPTS}.", show_default=False)
-    ] = None,
-    budget: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Agent steps per attempt; 32 gives the whole curve.")
-    ] = 10,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    against: Annotated[
-        str | None,
-        typer.Option(metavar="RUN|POLICY", help="Compare pair by pair with another, or 'start': before training."),
-    ] = None,
-    baseline: Annotated[
-        bool, typer.Option("--baseline", help="Compare with the best fixed script, chosen on the training tasks.")
-    ] = False,
-    scripts: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Candidates of --baseline instead of the embedded and the run's.")
-    ] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest token always; one attempt.")] = False,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the score against the budget.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")] = False,
-) -> None:
-    """Measure a policy by whole attempts, graded once each."""
-    if greedy and attempts not in (None, 1):
-        raise WorkbenchError(f"--attempts {attempts} with --greedy would be {attempts} equal attempts: leave one out.")
-    if scripts is not None and not (baseline and scripts.is_dir()):
-        wanted = "expected a folder of scripts *.py" if baseline else "it is read for --baseline, add that"
-        raise WorkbenchError(f"--scripts '{scripts}' is not accepted: {wanted}.")
-    number = 1 if greedy else attempts or ATTEMPTS
-    result = evaluate(
-        subject, tasks, number, budget, seed, against=against, baseline=baseline, scripts=scripts, greedy=greedy
-    )
-    if figure is not None:
-        draw(result, figure)
-    if json:
-        print_json(result)
-    else:
-        from workbench.cli.evaluate_tables import show
-
-        show(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +53,6 @@ def evaluate(
     scripts and training tasks are those of the first subject's settings. Raises WorkbenchError for an unknown task or
     policy.
     """
-    from workbench.cli.train import say
     from workbench.tasks.catalog import load_tasks
 
     ours = [find_subject(text) for text in subjects]
