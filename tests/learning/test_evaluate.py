@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
-from workbench.cli.evaluate import draw, evaluate, find_subject
+from workbench.cli.evaluate import Work, draw, evaluate, find_subject
 from workbench.cli.evaluate_tables import show
-from workbench.cli.main import app
+from workbench.cli.main import app, run_command
 from workbench.config import Config, make_config
+from workbench.learning import attempts
 from workbench.learning.trainer import train
 from workbench.types import WorkbenchError
 from workbench.views.budgets import budget_curve
@@ -137,13 +139,60 @@ def test_the_tables_show_everything(result: dict[str, Any], capsys: pytest.Captu
         (["--baseline", "--scripts", "nowhere"], "expected a folder of scripts"),
         (["--against", "start"], "'tiny' is no run and has no start"),
         (["--baseline", "--tasks", "all"], "none is left to choose the fixed script by"),
+        (["--tasks", "used-car"], "used-car"),
+        (["--against", "no/such/policy"], "no/such/policy"),
+        (["no/such/run"], "no/such/run"),
+        (["--figure", "nowhere/curve.svg"], "'nowhere/curve.svg' cannot be written: its folder does not exist"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_loaded(more: list[str], sentence: str) -> None:
+def test_a_mistake_is_told_before_anything_is_loaded(
+    more: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     done = CliRunner().invoke(app, ["evaluate", "tiny", *more])
+    assert "loading" not in done.stderr
     assert isinstance(done.exception, WorkbenchError)
     assert sentence in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--attempts", "0"], ["--budget", "0"], ["--seed", "-1"], ["--attempts", "many"], []]
+)
+def test_a_wrong_command_line_is_answered_in_one_line(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["evaluate", *(["tiny", *wrong] if wrong else [])]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(word in line for word in wrong)
+
+
+def test_a_device_out_of_memory_is_told_in_one_sentence(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(attempts, "rollout", full)
+    assert run_command(["evaluate", str(run), "--attempts", "5"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"The device ran out of memory while '{run}' was measured: ")
+    assert "--attempts 5" in last
+
+
+def test_the_time_left_is_of_the_whole_command() -> None:
+    """40 executions: two policies of 10 each and 20 runs of scripts; a round has 5."""
+    told: list[tuple[str, int, int, float | None]] = []
+    now = iter([100.0, 101.0, 110.0, 120.0, 120.0, 500.0, 505.0, 510.0, 530.0]).__next__
+    work = Work(lambda *what: told.append(what), 40, enough=5, clock=now)
+    with work.phase("one", 10) as progress:
+        progress(1, 10)  # after 1 s: too early to tell
+        progress(5, 10)  # 2 s each, 35 left
+        progress(10, 10)
+    with work.phase("other", 10) as progress:  # loading the other policy, 380 s, is in no pace
+        progress(1, 10)  # still by the pace of the first, 2 s each, 29 left
+        progress(5, 10)  # 2 s each, 25 left
+    assert [eta for *_, eta in told] == [None, 70.0, 60.0, 58.0, 50.0]
+    assert told[-1][:3] == ("other", 5, 10)
+    assert (work.finished, work.seconds) == (20, 50.0)
 
 
 def test_the_curve_is_drawn(result: dict[str, Any], tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from workbench.learning.measures import Measured
     from workbench.tasks.mle import MleTask
 
-Tell = Callable[[str, int, int], None]
-"""Shows progress: phase, done, total."""
+Tell = Callable[[str, int, int, float | None], None]
+"""Shows progress: phase, done, total, seconds left of the whole command (None: not known yet)."""
 
 START = "start"
 """Word for the policy of a run before its training."""
@@ -53,34 +54,30 @@ def evaluate(
     scripts and training tasks are those of the first subject's settings. Raises WorkbenchError for an unknown task or
     policy.
     """
-    from workbench.tasks.catalog import load_tasks
-
     ours = [find_subject(text) for text in subjects]
     theirs = _others(ours, against)
     config = ours[0].config
-    chosen = load_tasks(tasks or config.eval_tasks)
-    ids = {task.id for task in chosen}
-    training = [task for task in load_tasks(config.tasks) if task.id not in ids] if baseline else []
-    if baseline and not training:
-        raise WorkbenchError(
-            f"All of tasks='{config.tasks}' are measured, so none is left to choose the fixed script by: leave some "
-            "out with --tasks, or leave out --baseline."
-        )
-    seen = _seen(ours, ids)
+    chosen, training = _tasks(config, tasks, baseline)
+    candidates = _candidates(ours, training, scripts) if baseline else {}
+    _find_policies([*ours, *theirs])
+    seen = _seen(ours, {task.id for task in chosen})
     if seen:
         say(f"trained on {', '.join(seen)}: what is measured there is no generalisation")
-    say("loading the policy")
     from workbench.learning.measures import compare, compare_with_constant, summary
 
+    sizes = [attempts * len(chosen) * budget] * (len(ours) + len(theirs))
+    if candidates:
+        sizes.append(len(candidates) * len(training) + len(chosen))
     with _environment(config, [*chosen, *training], seed) as (environment, tell):
         environment.tasks = {task.id: task for task in chosen}
+        work = Work(tell, sum(sizes), enough=attempts * len(chosen))
 
         def measured(subject: Subject) -> Measured:
-            return _measure(subject, environment, tell, attempts, budget, seed, greedy)
+            return _measure(subject, environment, work, attempts, budget, seed, greedy)
 
         mine = [measured(subject) for subject in ours]
         others = [measured(subject) for subject in theirs]
-        fixed = _fixed(ours, training, chosen, scripts, environment, tell) if baseline else None
+        fixed = _fixed(candidates, training, chosen, environment, work) if candidates else None
     names = [subject.name for subject in ours]
     result: dict[str, Any] = {"subject": names[0] if len(names) == 1 else names, "policy": config.policy}
     result |= {**summary(mine), "seed": seed, "greedy": greedy, "seen": seen}
@@ -133,6 +130,29 @@ _DECIDES = ("policy", "dtype", "adapter", "device", "max_prompt_tokens", "max_co
 """Settings that decide what an untrained policy writes."""
 
 
+def _tasks(config: Config, tasks: str | None, baseline: bool) -> tuple[list[MleTask], list[MleTask]]:
+    """(those to measure, those that choose the fixed script)."""
+    from workbench.tasks.catalog import load_tasks
+
+    chosen = load_tasks(tasks or config.eval_tasks)
+    ids = {task.id for task in chosen}
+    training = [task for task in load_tasks(config.tasks) if task.id not in ids] if baseline else []
+    if baseline and not training:
+        raise WorkbenchError(
+            f"All of tasks='{config.tasks}' are measured, so none is left to choose the fixed script by: leave some "
+            "out with --tasks, or leave out --baseline."
+        )
+    return chosen, training
+
+
+def _find_policies(subjects: Sequence[Subject]) -> None:
+    """Raises WorkbenchError for a policy that is not there, before hours are spent on another."""
+    from workbench.agent.loading import resolve
+
+    for name in dict.fromkeys(subject.config.policy for subject in subjects):
+        resolve(name)
+
+
 def _seen(ours: Sequence[Subject], ids: set[str]) -> list[str]:
     """The measured tasks that one of the runs was trained on."""
     from workbench.tasks.catalog import load_tasks
@@ -159,70 +179,111 @@ def _environment(config: Config, tasks: Sequence[MleTask], seed: int) -> Iterato
         display() as show,
     ):
 
-        def tell(phase: str, done: int, total: int) -> None:
-            control.report(phase=phase, done=done, total=total)
+        def tell(phase: str, done: int, total: int, eta_s: float | None) -> None:
+            control.report(phase=phase, done=done, total=total, eta_s=eta_s)
             show({**control.progress(), "steps": None})
 
         yield environment, tell
 
 
+@dataclass
+class Work:
+    """How far the whole command is, in executions: those of attempts, and those of fixed scripts."""
+
+    tell: Tell
+    total: int
+    enough: int
+    """So many executions of a phase tell its pace: those of one round of attempts."""
+    finished: int = 0
+    seconds: float = 0.0
+    """What the phases that are over took, without the loading of policies."""
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+    @contextmanager
+    def phase(self, name: str, size: int) -> Iterator[Callable[[int, int], None]]:
+        """A function that shows progress (done, total) of a phase of `size` executions."""
+        started = self.clock()
+
+        def progress(done: int, total: int) -> None:
+            self.tell(name, done, total, self.eta_s(done, self.clock() - started))
+
+        yield progress
+        self.finished += size
+        self.seconds += self.clock() - started
+
+    def eta_s(self, done: int, elapsed: float) -> float | None:
+        """Seconds left of all phases at the pace of the one in progress, or until that is known of those before."""
+        count, seconds = (done, elapsed) if done >= self.enough else (self.finished, self.seconds)
+        return seconds / count * max(0, self.total - self.finished - done) if count else None
+
+
 def _measure(
     subject: Subject,
     environment: Environment,
-    tell: Tell,
+    work: Work,
     attempts: int,
     budget: int,
     seed: int,
     greedy: bool,
 ) -> Measured:
+    from torch import OutOfMemoryError
+
     from workbench.agent.generate import HFGenerator
     from workbench.agent.policy import load_policy
     from workbench.learning.attempts import Greedy, run_attempts
     from workbench.learning.measures import measure
 
-    policy = load_policy(subject.config)
-    if subject.weights is not None:
-        policy.load(subject.weights)
-    generator = HFGenerator(policy)
-    rows = run_attempts(
-        policy,
-        Greedy(generator) if greedy else generator,
-        environment,
-        subject.config,
-        attempts=attempts,
-        budget=budget,
-        seed=seed,
-        on_progress=lambda done, total: tell(f"{subject.name}: agent step", done, total),
-    )
+    say(f"loading {subject.name}")
+    try:
+        policy = load_policy(subject.config)
+        if subject.weights is not None:
+            policy.load(subject.weights)
+        generator = HFGenerator(policy)
+        with work.phase(f"{subject.name}: agent step", attempts * len(environment.tasks) * budget) as progress:
+            rows = run_attempts(
+                policy,
+                Greedy(generator) if greedy else generator,
+                environment,
+                subject.config,
+                attempts=attempts,
+                budget=budget,
+                seed=seed,
+                on_progress=progress,
+            )
+    except OutOfMemoryError:
+        raise WorkbenchError(
+            f"The device ran out of memory while '{subject.name}' was measured: give it fewer attempts at once than "
+            f"--attempts {attempts}, end what else uses the device, or measure a smaller policy."
+        ) from None
     return measure(rows, budget)
 
 
-def _fixed(
-    ours: Sequence[Subject],
-    training: Sequence[MleTask],
-    chosen: Sequence[MleTask],
-    scripts: Path | None,
-    environment: Environment,
-    tell: Tell,
-) -> Baseline:
-    """The best fixed script: of the folder named, else of the embedded ones and those that the runs wrote."""
-    from workbench.learning.baselines import FOLDER, best_fixed_script, own_scripts, read_scripts
+def _candidates(ours: Sequence[Subject], training: Sequence[MleTask], scripts: Path | None) -> dict[str, str]:
+    """Name → fixed script: those of the folder named, else the embedded ones and those that the runs wrote."""
+    from workbench.learning.baselines import FOLDER, own_scripts, read_scripts
     from workbench.run import Run
 
-    environment.tasks = {task.id: task for task in (*chosen, *training)}
     candidates = read_scripts(scripts or FOLDER)
     if scripts is None:
         by_id = {task.id: task for task in training}
         for subject in ours:
             own = own_scripts(Run(subject.run), by_id) if subject.run is not None else {}
             candidates |= {f"{subject.name}, {name}": code for name, code in own.items()}
-    return best_fixed_script(
-        candidates,
-        environment,
-        training,
-        chosen,
-        lambda done, total: tell("fixed scripts", done, total),
-    )
+    return candidates
+
+
+def _fixed(
+    candidates: Mapping[str, str],
+    training: Sequence[MleTask],
+    chosen: Sequence[MleTask],
+    environment: Environment,
+    work: Work,
+) -> Baseline:
+    from workbench.learning.baselines import best_fixed_script
+
+    environment.tasks = {task.id: task for task in (*chosen, *training)}
+    with work.phase("fixed scripts", len(candidates) * len(training) + len(chosen)) as progress:
+        return best_fixed_script(candidates, environment, training, chosen, progress)
 
 
 def _totals(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,8 @@ def evaluate(
     if scripts is not None and not (baseline and scripts.is_dir()):
         wanted = "expected a folder of scripts *.py" if baseline else "it is read for --baseline, add that"
         raise WorkbenchError(f"--scripts '{scripts}' is not accepted: {wanted}.")
+    if figure is not None and not figure.parent.is_dir():
+        raise WorkbenchError(f"The figure '{figure}' cannot be written: its folder does not exist, make it first.")
     from workbench.cli.evaluate import draw
     from workbench.cli.evaluate import evaluate as work
 

@@ -71,6 +71,8 @@ def _measures(console: Console, result: Mapping[str, Any]) -> None:
 
 
 def _budgets(console: Console, result: Mapping[str, Any]) -> None:
+    """The curve over budgets; beside it the position of what it is compared with; until when each rises."""
+    other = result.get("against")
     rows = [
         [
             str(row["budget"]),
@@ -83,14 +85,21 @@ def _budgets(console: Console, result: Mapping[str, Any]) -> None:
         for row in result["curve"]
     ]
     header = ["steps", "position", "95 %", "gain", "95 %", "any medal", "human rank", "valid"]
+    if other:
+        header.append("against")
+        rows = [[*row, number(theirs["position"])] for row, theirs in zip(rows, other["curve"], strict=True)]
     _table(console, "\nhad the attempts ended earlier", header, rows)
-    rises = result["rises_until"]
-    if rises is not None:
-        first = result["curve"][0]["budget"]
-        text = (
-            f"the position rises until {rises} agent steps" if rises > first else "no later step adds to the position"
-        )
-        console.print(f"{text} (95 % interval of the gain)")
+    for name, each in (("the position", result), (f"that of {other['subject']}" if other else "", other)):
+        if each and each["rises_until"] is not None:
+            console.print(_rise(name, each))
+
+
+def _rise(name: str, result: Mapping[str, Any]) -> str:
+    """Until when a curve rises, by the 95 % intervals of its gains."""
+    until = result["rises_until"]
+    if until > result["curve"][0]["budget"]:
+        return f"{name} rises until {until} agent steps (95 % interval of the gain)"
+    return f"no later step surely adds to {name}"
 
 
 def _runs(console: Console, result: Mapping[str, Any]) -> None:

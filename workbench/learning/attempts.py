@@ -139,6 +139,7 @@ def run_attempts(
             config,
             seed_path=(seed, "attempts", number),
             group_size=1,
+            on_action=_further(on_progress, sum(attempt.steps for attempt in every), budget * len(every)),
         )
         if number < budget:  # later ones hold few, and one of them may be lost every time
             refuse_lost(environment, result.groups)
@@ -152,6 +153,11 @@ def run_attempts(
         if on_progress:
             on_progress(sum(attempt.steps for attempt in every), budget * len(every))
     return every
+
+
+def _further(on_progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Progress of a round as that of all."""
+    return None if on_progress is None else lambda done, _: on_progress(before + done, total)
 
 
 @dataclass(frozen=True, slots=True)
