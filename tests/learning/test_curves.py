@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.learning.curves import area, common_end, interval, kept_out_curve, paired, value_at
+from workbench.learning.curves import area, common_end, kept_out_curve, paired, value_at
 from workbench.types import WorkbenchError
 
 CURVE = [(0.0, 0.2), (10.0, 0.4), (30.0, 0.8)]
@@ -77,4 +77,3 @@ def test_equal_differences_leave_no_doubt() -> None:
     _, mean, bounds = paired(dict.fromkeys(range(5), 0.25), dict.fromkeys(range(5), 0.75))
     assert mean == 0.5
     assert bounds == [0.5, 0.5]
-    assert interval([1.0]) is None

@@ -1,120 +1,215 @@
-"""Attempts choose by the agent's own score, and are graded once; intervals are over seeds."""
+"""`workbench evaluate` on a real policy in the real sandbox: what it says, that it reads only, that it pairs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from typer.testing import CliRunner
 
-from workbench.agent.environment import Outcome
-from workbench.learning.curves import interval
-from workbench.learning.evaluate import MAX_DEBUGS, Attempt, summarise
-from workbench.tasks.catalog import load_tasks
-from workbench.tasks.mle import MleTask
-from workbench.types import Action, Feedback, Kind, State, StopReason, Turn, Verdict, WorkbenchError
+from workbench.cli.evaluate import Work, draw, evaluate, find_subject
+from workbench.cli.evaluate_tables import show
+from workbench.cli.main import app, run_command
+from workbench.config import Config, make_config
+from workbench.learning import attempts
+from workbench.learning.trainer import train
+from workbench.types import WorkbenchError
+from workbench.views.budgets import budget_curve
+
+NAMES = "valid_rate any_medal gold silver bronze above_median human_rank steps_to_first_valid".split()
 
 
 @pytest.fixture(scope="module")
-def task() -> MleTask:
-    """A task whose metric is better when lower."""
-    return next(task for task in load_tasks("all") if not task.higher_is_better)
+def config(policy_folder: Path) -> Config:
+    return make_config(
+        policy=str(policy_folder),
+        tasks="diamonds",
+        eval_drafts=0,
+        eval_tasks="used-cars",
+        steps=1,
+        groups=1,
+        group_size=2,
+        max_completion_tokens=6,
+        max_prompt_tokens=700,
+        temperature=2.0,
+        device="cpu",
+        wall_s=60,
+    )
 
 
-def begin(task: MleTask, seed: int = 0) -> Attempt:
-    return Attempt(task, seed, State(task.id, Kind.DRAFT))
+@pytest.fixture(scope="module")
+def run(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one step that trained at temperature 2."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    train(config, path)
+    return path
 
 
-def act(attempt: Attempt, *, score: float | None, own: float | None = None, code: str = "print()") -> bytes | None:
-    """One agent step with a given outcome; returns the submission's bytes."""
-    feedback = Feedback(Verdict.OK, code, score=score, own_score=own)
-    if score is None:
-        feedback = replace(feedback, verdict=Verdict.RUNTIME_ERROR, failure="wrong_column", reason="KeyError: 'a'")
-    action = Action(code, (5,), (-1.0,), 0, StopReason.EOS)
-    submission = None if score is None else f"{attempt.steps}".encode()
-    turn = Turn(attempt.state, action, feedback, None, "g", "t")
-    attempt.advance(turn, Outcome(feedback, submission, executed=True))
-    return submission
+@pytest.fixture(scope="module")
+def result(run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    scripts = tmp_path_factory.mktemp("scripts")
+    (scripts / "sample.py").write_text("import shutil\nshutil.copy('input/sample_submission.csv', 'submission.csv')\n")
+    (scripts / "wrong.py").write_text("raise ValueError\n")
+    before = digest(run)
+    found = evaluate([str(run)], None, 3, 3, 0, against="start", baseline=True, scripts=scripts)
+    assert digest(run) == before, "a run is read, never written"
+    return found
 
 
-def lose(attempt: Attempt) -> None:
-    feedback = Feedback(Verdict.INFRASTRUCTURE, "x", reason="gone")
-    action = Action("x", (5,), (-1.0,), 0, StopReason.EOS)
-    turn = Turn(attempt.state, action, feedback, None, "g", "t")
-    attempt.advance(turn, Outcome(feedback, None, executed=True))
+def digest(folder: Path) -> dict[str, str]:
+    """SHA-256 of what a run keeps; the shared memory of a reader's connection is no part of it."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-shm", "-wal"))]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_best_own_score_is_submitted_whatever_the_hidden_score(task: MleTask) -> None:
-    attempt = begin(task)
-    act(attempt, score=1.0, own=5.0)
-    best = act(attempt, score=9.0, own=3.0)
-    act(attempt, score=0.5, own=4.0)
-    act(attempt, score=0.1, own=None)
-    assert attempt.submission == best
+def test_the_fields_that_others_rely_on_are_there(result: dict[str, Any]) -> None:
+    for name in NAMES:
+        assert isinstance(result[name], float), name
+        low, high = result[f"{name}_ci"]
+        assert low <= result[name] <= high
+    assert [task["id"] for task in result["tasks"]] == ["used-cars"], "those kept out, not those trained on"
+    assert len(result["tasks"][0]["attempts"]) == 3
+    assert [row["budget"] for row in result["curve"]] == [1, 2, 3]
+    assert result["curve"][-1]["human_rank"] == result["human_rank"]
+    assert (result["attempts"], result["budget"], result["seen"]) == (3, 3, [])
+    assert 0 < result["template_share"] <= 1
+    assert result["baseline"]["script"] == "sample"
+    assert result["baseline"]["measures"]["valid_rate"]["theirs"] == 1.0
+    against = result["against"]
+    assert against["measures"]["valid_rate"]["theirs"] == against["valid_rate"]
+    json.dumps(result, allow_nan=False, default=str)
 
 
-def test_without_own_scores_the_last_valid_submission_stands(task: MleTask) -> None:
-    attempt = begin(task)
-    act(attempt, score=1.0)
-    last = act(attempt, score=9.0)
-    act(attempt, score=None)
-    assert attempt.submission == last
+def test_equal_calls_give_equal_figures_and_a_policy_differs_from_itself_by_nothing(
+    run: Path, result: dict[str, Any]
+) -> None:
+    again = evaluate([str(run)], None, 3, 3, 0, against=str(run))
+    for name in NAMES:
+        assert again[name] == result[name]
+        assert again["against"]["measures"][name]["difference"] == 0.0
+        assert again["against"]["measures"][name]["p"] == 1.0
 
 
-def test_states_follow_what_happened(task: MleTask) -> None:
-    attempt = begin(task)
-    act(attempt, score=None, code="a = 1")
-    assert (attempt.state.kind, attempt.state.code) == (Kind.DEBUG, "a = 1")
-    act(attempt, score=2.0, own=2.0, code="b = 1")
-    assert (attempt.state.kind, attempt.state.code) == (Kind.IMPROVE, "b = 1")
-    act(attempt, score=2.0, own=9.0, code="c = 1")
-    assert attempt.state.code == "b = 1", "improves the best, not the last"
-    assert attempt.first_valid == 2
+def test_training_settings_of_sampling_are_not_those_of_evaluation(run: Path, config: Config) -> None:
+    assert config.temperature == 2.0
+    assert find_subject(str(run)).config.temperature == 1.0
 
 
-def test_debugging_gives_up_after_three_and_starts_over(task: MleTask) -> None:
-    attempt = begin(task)
-    kinds = []
-    for number in range(MAX_DEBUGS + 2):
-        kinds.append(attempt.state.kind)
-        act(attempt, score=None, code=f"x = {number}")
-    assert kinds == [Kind.DRAFT, *[Kind.DEBUG] * MAX_DEBUGS, Kind.DRAFT]
+def test_several_runs_are_seeds_of_one_experiment(run: Path) -> None:
+    result = evaluate([str(run), str(run)], None, 2, 1, 0, against="start")
+    assert result["subject"] == [str(run)] * 2
+    assert result["intervals_over"] == "runs"
+    assert [each["subject"] for each in result["runs"]] == [str(run)] * 2
+    assert result["valid_rate_ci"] == [result["valid_rate"]] * 2, "two equal runs do not differ"
+    assert set(result["against"]["measures"]) >= set(NAMES)
 
 
-def test_summary_counts_failures_as_the_floor_and_censors(task: MleTask) -> None:
-    valid, failed = begin(task, 0), begin(task, 1)
-    act(failed, score=None)
-    sample = (task.public_dir / "sample_submission.csv").read_bytes()
-    feedback = Feedback(Verdict.OK, "x", score=1.0)
-    action = Action("x", (5,), (-1.0,), 0, StopReason.EOS)
-    valid.advance(Turn(valid.state, action, feedback, None, "g", "t"), Outcome(feedback, sample, executed=True))
-    result = summarise([valid, failed], seeds=2, budget=4)
-    assert result["valid_rate"] == 0.5
-    assert result["steps_to_first_valid"] == (1 + 5) / 2
-    assert result["censored_share"] == 0.5
-    assert result["failures"] == {"wrong_column": 1}
-    assert result["any_medal"] == 0.0
-    assert {f"{name}_ci" for name in ("valid_rate", "any_medal", "human_rank")} <= result.keys()
+def test_greedy_is_one_attempt_and_training_tasks_are_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = evaluate([str(run)], "diamonds", 1, 1, 0, greedy=True)
+    assert result["seen"] == ["diamonds"]
+    assert result["valid_rate_ci"] is None
+    assert "trained on diamonds" in capsys.readouterr().err
+    show(result)
+    assert "trained on diamonds" in capsys.readouterr().out
 
 
-def test_what_the_sandbox_lost_is_no_step_and_no_failure(task: MleTask) -> None:
-    attempt, hopeless = begin(task, 0), begin(task, 1)
-    act(attempt, score=None, code="a = 1")
-    stood = attempt.state
-    for each in (attempt, hopeless):
-        lose(each)
-    assert (attempt.state, attempt.steps, attempt.debugs, attempt.failures) == (stood, 1, 1, ["wrong_column"])
-    best = act(attempt, score=1.0)
-    assert (attempt.submission, attempt.first_valid) == (best, 2)
-    result = summarise([attempt, hopeless], seeds=2, budget=4)
-    assert (result["unscorable"], result["steps_to_first_valid"], result["failures"]) == (2, 2.0, {"wrong_column": 1})
-    with pytest.raises(WorkbenchError, match=f"any attempt at task '{task.id}' could be run"):
-        summarise([hopeless], seeds=1, budget=4)
+def test_the_tables_show_everything(result: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    show(result)
+    out = capsys.readouterr().out
+    for text in (
+        *NAMES,
+        "had the attempts ended earlier",
+        "against start",
+        "best fixed script, 'sample'",
+        "3 attempts",
+    ):
+        assert text in out
+    assert max(map(len, out.splitlines())) <= 80
 
 
-def test_interval_is_the_bootstrap_of_the_mean() -> None:
-    assert interval([0.5]) is None
-    assert interval([0.3, 0.3, 0.3]) == pytest.approx([0.3, 0.3])
-    low, high = interval([0.0, 1.0] * 50) or (0, 0)
-    # The mean of 100 fair coin flips has standard error 0.05: ±1.96 of it, and a little slack for 2,000 draws.
-    assert low == pytest.approx(0.402, abs=0.02)
-    assert high == pytest.approx(0.598, abs=0.02)
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--greedy", "--attempts", "3"], "would be 3 equal attempts"),
+        (["--scripts", "."], "it is read for --baseline"),
+        (["--baseline", "--scripts", "nowhere"], "expected a folder of scripts"),
+        (["--against", "start"], "'tiny' is no run and has no start"),
+        (["--baseline", "--tasks", "all"], "none is left to choose the fixed script by"),
+        (["--tasks", "used-car"], "used-car"),
+        (["--against", "no/such/policy"], "no/such/policy"),
+        (["no/such/run"], "no/such/run"),
+        (["--figure", "nowhere/curve.svg"], "'nowhere/curve.svg' cannot be written: its folder does not exist"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_loaded(
+    more: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    done = CliRunner().invoke(app, ["evaluate", "tiny", *more])
+    assert "loading" not in done.stderr
+    assert isinstance(done.exception, WorkbenchError)
+    assert sentence in str(done.exception)
+    assert "\n" not in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--attempts", "0"], ["--budget", "0"], ["--seed", "-1"], ["--attempts", "many"], []]
+)
+def test_a_wrong_command_line_is_answered_in_one_line(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["evaluate", *(["tiny", *wrong] if wrong else [])]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(word in line for word in wrong)
+
+
+def test_a_device_out_of_memory_is_told_in_one_sentence(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(attempts, "rollout", full)
+    assert run_command(["evaluate", str(run), "--attempts", "5"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"The device ran out of memory while '{run}' was measured: ")
+    assert "--attempts 5" in last
+
+
+def test_the_time_left_is_of_the_whole_command() -> None:
+    """40 executions: two policies of 10 each and 20 runs of scripts; a round has 5."""
+    told: list[tuple[str, int, int, float | None]] = []
+    now = iter([100.0, 101.0, 110.0, 120.0, 120.0, 500.0, 505.0, 510.0, 530.0]).__next__
+    work = Work(lambda *what: told.append(what), 40, enough=5, clock=now)
+    with work.phase("one", 10) as progress:
+        progress(1, 10)  # after 1 s: too early to tell
+        progress(5, 10)  # 2 s each, 35 left
+        progress(10, 10)
+    with work.phase("other", 10) as progress:  # loading the other policy, 380 s, is in no pace
+        progress(1, 10)  # still by the pace of the first, 2 s each, 29 left
+        progress(5, 10)  # 2 s each, 25 left
+    assert [eta for *_, eta in told] == [None, 70.0, 60.0, 58.0, 50.0]
+    assert told[-1][:3] == ("other", 5, 10)
+    assert (work.finished, work.seconds) == (20, 50.0)
+
+
+def test_the_curve_is_drawn(result: dict[str, Any], tmp_path: Path) -> None:
+    draw(result, tmp_path / "curve.svg")
+    picture = (tmp_path / "curve.svg").read_text()
+    assert picture.startswith("<svg")
+    assert "start, lower end" in picture
+    with pytest.raises(WorkbenchError, match="cannot be written"):
+        draw(result, tmp_path / "no folder" / "curve.svg")
+    figure = budget_curve({"a": result["curve"], "b": result["against"]["curve"]}, "human_rank")
+    assert list(figure.data[0].y) == [row["human_rank"] for row in result["curve"]]
+    assert len({(trace.line.dash, trace.marker.symbol) for trace in figure.data}) == len(figure.data) == 6
+
+
+def test_a_run_without_a_step_is_told(config: Config, tmp_path: Path) -> None:
+    from workbench.run import Run
+
+    Run.create(tmp_path / "run", config, {}).close()
+    with pytest.raises(WorkbenchError, match="has no checkpoint yet"):
+        find_subject(str(tmp_path / "run"))

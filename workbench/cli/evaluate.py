@@ -1,67 +1,102 @@
-"""`workbench evaluate RUN|POLICY`: whole attempts on tasks, graded once each as mle-bench does."""
+"""`workbench evaluate RUN|POLICY…`: whole attempts on tasks, graded as mle-bench does, alone or against another."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workbench.cli.common import find_run, is_run
-from workbench.cli.train import display, say
+from workbench.cli.common import find_run, is_run, say
 from workbench.config import Config, change, make_config
-from workbench.control import Control
 from workbench.types import WorkbenchError
 
-
-def evaluate(subject: str, tasks: str | None, attempts: int, budget: int, seed: int) -> dict[str, Any]:
-    """Measure a run's latest policy, or a policy as `--set policy=…` names it; the fields of `workbench evaluate`.
-
-    A run is read, never written. Raises WorkbenchError for an unknown task or policy.
-    """
-    say("loading the policy")
+if TYPE_CHECKING:
     from workbench.agent.environment import Environment
-    from workbench.agent.generate import HFGenerator
-    from workbench.agent.policy import load_policy
-    from workbench.agent.rollout import tasks_by_id
-    from workbench.learning.evaluate import run_attempts
-    from workbench.learning.trainer import start_executor
-    from workbench.sandbox.executor import Limits
-    from workbench.tasks.catalog import load_tasks
+    from workbench.learning.baselines import Baseline
+    from workbench.learning.measures import Measured
+    from workbench.tasks.task import Task
 
-    config, weights = _subject(subject)
-    chosen = load_tasks(tasks or config.eval_tasks, mlebench_repo=config.mlebench_repo)
-    control = Control(config)
-    policy = load_policy(config)
-    if weights is not None:
-        policy.load(weights)
-    limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)
-    with (
-        start_executor(config, chosen) as executor,
-        Environment(tasks_by_id(chosen), executor, limits, seed=seed, store=None) as environment,
-        display() as tell,
-    ):
+Tell = Callable[[str, int, int, float | None], None]
+"""Shows progress: phase, done, total, seconds left of the whole command (None: not known yet)."""
 
-        def progress(done: int, total: int) -> None:
-            control.report(phase="agent step", done=done, total=total)
-            tell({**control.progress(), "steps": None})
-
-        result = run_attempts(
-            policy,
-            HFGenerator(policy),
-            environment,
-            config,
-            attempts=attempts,
-            budget=budget,
-            seed=seed,
-            on_progress=progress,
-        )
-    return {"subject": subject, "policy": config.policy, **result}
+START = "start"
+"""Word for the policy of a run before its training."""
 
 
-def _subject(subject: str) -> tuple[Config, Path | None]:
-    """Settings and folder of trained weights (None: a policy as it is). Raises WorkbenchError for a run without any."""
-    path = find_run(subject)
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured: settings, and the folder of trained weights (None: the policy as it is)."""
+
+    name: str
+    config: Config
+    weights: Path | None
+    run: Path | None
+
+
+def evaluate(
+    subjects: Sequence[str],
+    tasks: str | None,
+    attempts: int,
+    budget: int,
+    seed: int,
+    *,
+    against: str | None = None,
+    baseline: bool = False,
+    scripts: Path | None = None,
+    greedy: bool = False,
+) -> dict[str, Any]:
+    """The fields of `workbench evaluate`, for a run's latest policy or a policy as `--set policy=…` names it.
+
+    Runs are read, never written. Actions are drawn at temperature 1 whatever a run trained with; tasks, limits of
+    scripts and training tasks are those of the first subject's settings. Raises WorkbenchError for an unknown task or
+    policy.
+    """
+    ours = [find_subject(text) for text in subjects]
+    theirs = _others(ours, against)
+    config = ours[0].config
+    chosen, training = _tasks(config, tasks, baseline)
+    candidates = _candidates(ours, training, scripts) if baseline else {}
+    _find_policies([*ours, *theirs])
+    seen = _seen(ours, {task.id for task in chosen})
+    if seen:
+        say(f"trained on {', '.join(seen)}: what is measured there is no generalisation")
+    from workbench.learning.measures import compare, compare_with_constant, summary
+
+    sizes = [attempts * len(chosen) * budget] * (len(ours) + len(theirs))
+    if candidates:
+        sizes.append(len(candidates) * len(training) + len(chosen))
+    with _environment(config, [*chosen, *training], seed) as (environment, tell):
+        environment.tasks = {task.id: task for task in chosen}
+        work = Work(tell, sum(sizes), enough=attempts * len(chosen))
+
+        def measured(subject: Subject) -> Measured:
+            return _measure(subject, environment, work, attempts, budget, seed, greedy)
+
+        mine = [measured(subject) for subject in ours]
+        others = [measured(subject) for subject in theirs]
+        fixed = _fixed(candidates, training, chosen, environment, work) if candidates else None
+    names = [subject.name for subject in ours]
+    result: dict[str, Any] = {"subject": names[0] if len(names) == 1 else names, "policy": config.policy}
+    result |= {**summary(mine), "seed": seed, "greedy": greedy, "seen": seen}
+    if len(ours) > 1:
+        result["runs"] = [
+            {"subject": subject.name, **_totals(summary([each]))} for subject, each in zip(ours, mine, strict=True)
+        ]
+    if against is not None:
+        result["against"] = {"subject": against, **_totals(summary(others)), "measures": compare(mine, others)}
+    if fixed is not None:
+        result["baseline"] = {**fixed.as_dict(), "measures": compare_with_constant(mine, fixed.values)}
+    return result
+
+
+def find_subject(text: str) -> Subject:
+    """A run's latest policy, or a policy by name. Raises WorkbenchError for a run without a checkpoint."""
+    path = find_run(text)
     if not is_run(path):
-        return make_config(policy=subject), None
+        return Subject(text, make_config(policy=text), None, None)
     from workbench.learning.opening import config_at
     from workbench.run import Run
 
@@ -73,27 +108,202 @@ def _subject(subject: str) -> tuple[Config, Path | None]:
             f"`workbench resume {path}`, or measure its start with `workbench evaluate {run.config.policy}`."
         )
     dtype = run.environment.get("dtype", run.config.dtype)  # as it was trained, not as a new probe finds
-    return change(config_at(run), temperature=1.0, dtype=dtype), latest[1] / "policy"
+    config = change(config_at(run), temperature=1.0, dtype=dtype)
+    return Subject(text, config, latest[1] / "policy", path)
 
 
-MEASURES = "valid_rate any_medal gold silver bronze above_median human_rank steps_to_first_valid".split()
+def _others(ours: Sequence[Subject], against: str | None) -> list[Subject]:
+    """What `ours` are compared with: one for all, or each run's own start; runs of one start share it."""
+    if against is None:
+        return []
+    if against != START:
+        return [find_subject(against)]
+    for subject in ours:
+        if subject.run is None:
+            raise WorkbenchError(f"'{subject.name}' is no run and has no start: name a run, or another --against.")
+    starts = [Subject(f"start of {each.name}", each.config, None, None) for each in ours]
+    same = {tuple(getattr(each.config, name) for name in _DECIDES) for each in starts}
+    return starts[:1] if len(same) == 1 else starts
 
 
-def show(result: dict[str, Any]) -> None:
-    """The result as a table on stdout: all tasks with their 95 % intervals, then each task."""
-    from rich.console import Console
-    from rich.table import Table
+_DECIDES = ("policy", "dtype", "adapter", "device", "max_prompt_tokens", "max_completion_tokens")
+"""Settings that decide what an untrained policy writes."""
 
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "all", "95 %", *(task["id"] for task in result["tasks"])):
-        table.add_column(name, justify="left" if not name else "right")
-    for name in MEASURES:
-        interval = result[f"{name}_ci"]
-        bounds = f"{interval[0]:.2f} – {interval[1]:.2f}" if interval else "–"
-        table.add_row(name, f"{result[name]:.2f}", bounds, *(f"{task[name]:.2f}" for task in result["tasks"]))
-    console = Console(highlight=False)
-    console.print(table)
-    counts = f"{result['attempts']} attempts per task, {result['budget']} agent steps each"
-    if result["unscorable"]:
-        console.print(f"{result['unscorable']} executions were lost by the sandbox and are left out")
-    console.print(f"{counts}; never valid counts as {result['budget'] + 1}: {result['censored_share']:.0%} of them")
+
+def _tasks(config: Config, tasks: str | None, baseline: bool) -> tuple[list[Task], list[Task]]:
+    """(those to measure, those that choose the fixed script)."""
+    from workbench.tasks.catalog import load_tasks
+
+    chosen = load_tasks(tasks or config.eval_tasks, mlebench_repo=config.mlebench_repo)
+    ids = {task.id for task in chosen}
+    trained = load_tasks(config.tasks, mlebench_repo=config.mlebench_repo) if baseline else []
+    training = [task for task in trained if task.id not in ids]
+    if baseline and not training:
+        raise WorkbenchError(
+            f"All of tasks='{config.tasks}' are measured, so none is left to choose the fixed script by: leave some "
+            "out with --tasks, or leave out --baseline."
+        )
+    return chosen, training
+
+
+def _find_policies(subjects: Sequence[Subject]) -> None:
+    """Raises WorkbenchError for a policy that is not there, before hours are spent on another."""
+    from workbench.agent.loading import resolve
+
+    for name in dict.fromkeys(subject.config.policy for subject in subjects):
+        resolve(name)
+
+
+def _seen(ours: Sequence[Subject], ids: set[str]) -> list[str]:
+    """The measured tasks that one of the runs was trained on."""
+    from workbench.tasks.catalog import load_tasks
+
+    configs = [subject.config for subject in ours if subject.run is not None]
+    trained = [task.id for each in configs for task in load_tasks(each.tasks, mlebench_repo=each.mlebench_repo)]
+    return sorted(ids & set(trained))
+
+
+@contextmanager
+def _environment(config: Config, tasks: Sequence[Task], seed: int) -> Iterator[tuple[Environment, Tell]]:
+    """An environment with its executor, and a function that shows progress, for as long as they are needed."""
+    from workbench.agent.environment import Environment
+    from workbench.agent.rollout import tasks_by_id
+    from workbench.cli.train import display
+    from workbench.control import Control
+    from workbench.learning.trainer import start_executor
+    from workbench.sandbox.executor import Limits
+
+    control = Control(config)
+    limits = Limits(cpu_s=config.cpu_s, wall_s=config.wall_s, memory_mb=config.memory_mb)
+    with (
+        start_executor(config, tasks) as executor,
+        Environment(tasks_by_id(tasks), executor, limits, seed=seed, store=None) as environment,
+        display() as show,
+    ):
+
+        def tell(phase: str, done: int, total: int, eta_s: float | None) -> None:
+            control.report(phase=phase, done=done, total=total, eta_s=eta_s)
+            show({**control.progress(), "steps": None})
+
+        yield environment, tell
+
+
+@dataclass
+class Work:
+    """How far the whole command is, in executions: those of attempts, and those of fixed scripts."""
+
+    tell: Tell
+    total: int
+    enough: int
+    """So many executions of a phase tell its pace: those of one round of attempts."""
+    finished: int = 0
+    seconds: float = 0.0
+    """What the phases that are over took, without the loading of policies."""
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+    @contextmanager
+    def phase(self, name: str, size: int) -> Iterator[Callable[[int, int], None]]:
+        """A function that shows progress (done, total) of a phase of `size` executions."""
+        started = self.clock()
+
+        def progress(done: int, total: int) -> None:
+            self.tell(name, done, total, self.eta_s(done, self.clock() - started))
+
+        yield progress
+        self.finished += size
+        self.seconds += self.clock() - started
+
+    def eta_s(self, done: int, elapsed: float) -> float | None:
+        """Seconds left of all phases at the pace of the one in progress, or until that is known of those before."""
+        count, seconds = (done, elapsed) if done >= self.enough else (self.finished, self.seconds)
+        return seconds / count * max(0, self.total - self.finished - done) if count else None
+
+
+def _measure(
+    subject: Subject,
+    environment: Environment,
+    work: Work,
+    attempts: int,
+    budget: int,
+    seed: int,
+    greedy: bool,
+) -> Measured:
+    from torch import OutOfMemoryError
+
+    from workbench.agent.generate import HFGenerator
+    from workbench.agent.policy import load_policy
+    from workbench.learning.attempts import Greedy, run_attempts
+    from workbench.learning.measures import measure
+
+    say(f"loading {subject.name}")
+    try:
+        policy = load_policy(subject.config)
+        if subject.weights is not None:
+            policy.load(subject.weights)
+        generator = HFGenerator(policy)
+        with work.phase(f"{subject.name}: agent step", attempts * len(environment.tasks) * budget) as progress:
+            rows = run_attempts(
+                policy,
+                Greedy(generator) if greedy else generator,
+                environment,
+                subject.config,
+                attempts=attempts,
+                budget=budget,
+                seed=seed,
+                on_progress=progress,
+            )
+    except OutOfMemoryError:
+        raise WorkbenchError(
+            f"The device ran out of memory while '{subject.name}' was measured: give it fewer attempts at once than "
+            f"--attempts {attempts}, end what else uses the device, or measure a smaller policy."
+        ) from None
+    return measure(rows, budget)
+
+
+def _candidates(ours: Sequence[Subject], training: Sequence[Task], scripts: Path | None) -> dict[str, str]:
+    """Name → fixed script: those of the folder named, else the embedded ones and those that the runs wrote."""
+    from workbench.learning.baselines import FOLDER, own_scripts, read_scripts
+    from workbench.run import Run
+
+    candidates = read_scripts(scripts or FOLDER)
+    if scripts is None:
+        by_id = {task.id: task for task in training}
+        for subject in ours:
+            own = own_scripts(Run(subject.run), by_id) if subject.run is not None else {}
+            candidates |= {f"{subject.name}, {name}": code for name, code in own.items()}
+    return candidates
+
+
+def _fixed(
+    candidates: Mapping[str, str],
+    training: Sequence[Task],
+    chosen: Sequence[Task],
+    environment: Environment,
+    work: Work,
+) -> Baseline:
+    from workbench.learning.baselines import best_fixed_script
+
+    environment.tasks = {task.id: task for task in (*chosen, *training)}
+    with work.phase("fixed scripts", len(candidates) * len(training) + len(chosen)) as progress:
+        return best_fixed_script(candidates, environment, training, chosen, progress)
+
+
+def _totals(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A summary without its parts: what is told of another policy, and of each of several runs."""
+    return {name: value for name, value in result.items() if name not in ("tasks", "failures")}
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """The curve of the position as an SVG file, beside that of what it is compared with."""
+    from workbench.views.budgets import budget_curve
+    from workbench.views.svg import to_svg
+
+    curves = {str(result["subject"]): result["curve"]}
+    if "against" in result:
+        curves[str(result["against"]["subject"])] = result["against"]["curve"]
+    try:
+        path.write_text(to_svg(budget_curve(curves), label="position against the number of agent steps"), "utf-8")
+    except OSError as error:
+        raise WorkbenchError(
+            f"The figure '{path}' cannot be written ({error.strerror}): choose another file with --figure."
+        ) from None

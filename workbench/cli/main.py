@@ -19,6 +19,7 @@ import typer
 from workbench.cli.answers import Terminated, join_parameters, tell, terminate, usage
 from workbench.cli.bench_command import bench, gpu_check
 from workbench.cli.common import Interrupted, Json, find_run, print_json, read_settings, settings_help
+from workbench.cli.evaluate_command import evaluate
 from workbench.cli.tasks_app import grade, tasks_app
 from workbench.config import ROOT, Config
 from workbench.sandbox.records import Limits
@@ -120,28 +121,7 @@ def resume(
     return work(find_run(run), steps)
 
 
-@app.command()
-def evaluate(
-    subject: Annotated[
-        str, typer.Argument(metavar="RUN|POLICY", help="A run, or 'tiny', a hub id, a folder, a GGUF file.")
-    ],
-    tasks: Annotated[
-        str | None, typer.Option(metavar="GLOB", help="Task ids or globs; default: those kept out.")
-    ] = None,
-    attempts: Annotated[int, typer.Option(min=1, max=10_000, help="Attempts per task.")] = 8,
-    budget: Annotated[int, typer.Option(min=1, max=10_000, help="Agent steps per attempt.")] = 10,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    json: Json = False,
-) -> None:
-    """Measure a policy by whole attempts, graded once each."""
-    from workbench.cli.evaluate import evaluate as work
-    from workbench.cli.evaluate import show
-
-    result = work(subject, tasks, attempts, budget, seed)
-    if json:
-        print_json(result)
-    else:
-        show(result)
+app.command()(evaluate)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What runs are compared by: the area under a curve over executions, and bootstrap intervals over seeds. No torch here.
+"""What runs are compared by: the area under a curve over executions, and pairs of seeds. No torch here.
 
 A curve is a list of (executions, value) with rising executions: what a policy was worth on kept-out tasks after so many
 distinct programs of training. Runs are compared at equal executions: all curves are cut at the smallest common number.
@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from workbench.learning.statistics import interval
 from workbench.types import WorkbenchError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Curve = Sequence[tuple[float, float]]
-
-DRAWS = 2000
-"""Resamples of a bootstrap."""
 
 
 def kept_out_curve(metrics: pd.DataFrame, measure: str) -> list[tuple[float, float]]:
@@ -75,15 +72,6 @@ def _check(curve: Curve, at: float) -> None:
     if not curve or not curve[0][0] <= at <= curve[-1][0]:
         bounds = f"from {curve[0][0]:g} to {curve[-1][0]:g}" if curve else "nowhere"
         raise WorkbenchError(f"A curve that is known {bounds} has no value at {at:g} executions.")
-
-
-def interval(values: Sequence[float], *, draws: int = DRAWS, seed: int = 0) -> list[float] | None:
-    """95 % bootstrap interval of the mean over `values` (one per seed); None below two values."""
-    if len(values) < 2:
-        return None
-    generator = random.Random(seed)
-    means = sorted(fmean(generator.choices(values, k=len(values))) for _ in range(draws))
-    return [means[int(0.025 * draws)], means[int(0.975 * draws) - 1]]
 
 
 def paired(first: Mapping[Any, float], other: Mapping[Any, float]) -> tuple[int, float | None, list[float] | None]:

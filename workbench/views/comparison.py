@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from workbench.learning.curves import Curve, area, common_end, interval, kept_out_curve, paired, value_at
+from workbench.learning.curves import Curve, area, common_end, kept_out_curve, paired, value_at
+from workbench.learning.statistics import interval
 from workbench.run import Run
 from workbench.views import figures
 from workbench.views.display import folded, table_html

@@ -1,0 +1,70 @@
+"""The command `workbench evaluate`: its declaration only, as in main.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.cli.common import Json, print_json
+from workbench.types import WorkbenchError
+
+ATTEMPTS = 8
+
+
+def evaluate(
+    subject: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|POLICY…",
+            help="A run, or 'tiny', a hub id, a folder, a GGUF file. Several runs: seeds of one experiment.",
+        ),
+    ],
+    tasks: Annotated[
+        str | None, typer.Option(metavar="GLOB", help="Task ids or globs; default: those kept out.")
+    ] = None,
+    attempts: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help=f"Attempts per task; default {ATTEMPTS}.", show_default=False)
+    ] = None,
+    budget: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Agent steps per attempt; 32 gives the whole curve.")
+    ] = 10,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="RUN|POLICY", help="Compare pair by pair with another, or 'start': before training."),
+    ] = None,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Compare with the best fixed script, chosen on the training tasks.")
+    ] = False,
+    scripts: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Candidates of --baseline instead of the embedded and the run's.")
+    ] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest token always; one attempt.")] = False,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the score against the budget.")] = None,
+    json: Json = False,
+) -> None:
+    """Measure a policy by whole attempts, graded once each."""
+    if greedy and attempts not in (None, 1):
+        raise WorkbenchError(f"--attempts {attempts} with --greedy would be {attempts} equal attempts: leave one out.")
+    if scripts is not None and not (baseline and scripts.is_dir()):
+        wanted = "expected a folder of scripts *.py" if baseline else "it is read for --baseline, add that"
+        raise WorkbenchError(f"--scripts '{scripts}' is not accepted: {wanted}.")
+    if figure is not None and not figure.parent.is_dir():
+        raise WorkbenchError(f"The figure '{figure}' cannot be written: its folder does not exist, make it first.")
+    from workbench.cli.evaluate import draw
+    from workbench.cli.evaluate import evaluate as work
+
+    number = 1 if greedy else attempts or ATTEMPTS
+    result = work(
+        subject, tasks, number, budget, seed, against=against, baseline=baseline, scripts=scripts, greedy=greedy
+    )
+    if figure is not None:
+        draw(result, figure)
+    if json:
+        print_json(result)
+    else:
+        from workbench.cli.evaluate_tables import show
+
+        show(result)
