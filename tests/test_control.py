@@ -80,11 +80,11 @@ def test_a_request_is_pending_until_the_step_it_is_applied_at() -> None:
 @pytest.mark.parametrize(
     ("knob", "value", "sentence"),
     [
-        ("temperature", 9, "temperature=9 is not accepted: input should be less than or equal to 5."),
+        ("temperature", 9, "temperature=9 is not accepted: expected a number from 0.1 to 5; give one, such as the"),
         ("temperature", float("nan"), "temperature=nan is not accepted"),
         ("temperature", "warm", "temperature='warm' is not accepted"),
-        ("temperature", True, "temperature=True is not accepted: it takes a number."),
-        ("group_size", 1, "group_size=1 is not accepted: input should be greater than or equal to 2."),
+        ("temperature", True, "temperature=True is not accepted: expected a number from 0.1 to 5"),
+        ("group_size", 1, "group_size=1 is not accepted: expected a whole number from 2 to 256"),
         ("steps", 2.5, "steps=2.5 is not accepted"),
         ("temprature", 1.0, "'temprature' is no knob: did you mean 'temperature'?"),
         ("xyz", 1.0, "'xyz' is no knob: the knobs are steps, groups"),

@@ -167,8 +167,6 @@ class Control:
             return replace(asked, outcome="refused", reason=_no_knob(knob, self._knobs))
         old = getattr(expected, knob)
         asked = replace(asked, old=old)
-        if isinstance(value, bool):
-            return replace(asked, outcome="refused", reason=f"{knob}={value} is not accepted: it takes a number.")
         try:
             new = getattr(change(expected, **{knob: value}), knob)
         except WorkbenchError as error:
