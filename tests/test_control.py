@@ -352,6 +352,34 @@ def test_progress_tells_phase_seconds_and_a_heartbeat() -> None:
     assert c.progress()["error"] == "out of memory"
 
 
+def test_the_time_to_go_falls_between_reports_stands_in_a_pause_and_is_unknown_once_it_is_over() -> None:
+    now = [0.0]
+    c = Control(make_config(steps=7), clock=lambda: now[0])
+    c.report(phase="training", eta_s=60)
+    now[0] = 20
+    c.report(phase="acting")
+    assert c.progress()["eta_s"] == 40
+    c._waited += 15  # as a pause counts
+    assert c.progress()["eta_s"] == 55
+    now[0] = 100
+    assert c.progress()["eta_s"] is None
+    c.report(eta_s=5)
+    assert c.progress()["eta_s"] == 5
+    c.report(eta_s=None)
+    assert c.progress()["eta_s"] is None
+
+
+def test_the_step_going_on_is_told_from_the_last_one_done() -> None:
+    c = Control(make_config(steps=2), clock=lambda: 0.0)
+    assert c.progress()["running"] is None
+    for step in (1, 2):
+        c.boundary(step)
+        assert (c.progress()["running"], c.progress()["step"]) == (step, step - 1)
+        c.report(phase="training", step=step)
+    c.boundary(3)
+    assert (c.progress()["running"], c.progress()["step"]) == (None, 2), "what follows is no step"
+
+
 # --- many threads
 
 

@@ -196,6 +196,7 @@ def run_attempts(
             config,
             seed_path=(seed, "attempts", step),
             group_size=1,
+            on_action=_shifted(on_progress, step * len(active), budget * len(active)),
         )
         refuse_lost(environment, result.groups)
         rows = dict(zip(result.kept, zip(result.groups, result.outcomes, strict=True), strict=True))
