@@ -24,6 +24,13 @@ def test_the_last_steps_count() -> None:
     assert pace.left_s(3, 0) == pytest.approx(6.0)
 
 
+def test_one_step_in_which_a_script_hung_changes_little() -> None:
+    pace = Pace()
+    for seconds in (9.0, 2.0, 30.0, 2.0):
+        pace.add_step(seconds, seconds, 2)
+    assert pace.left_s(2, 10) == pytest.approx(2 * 2.0 + 10 * 1.0)
+
+
 def test_measured_drafts_say_more_than_steps_and_need_none() -> None:
     pace = Pace()
     pace.add_drafts(64, 3.2)

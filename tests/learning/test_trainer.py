@@ -307,7 +307,6 @@ def test_a_step_costs_what_recording_the_one_before_took(make: Make, monkeypatch
 def test_while_drafts_are_measured_the_time_to_go_is_that_of_whole_batches(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer_module, "DRAFTS_PER_PROMPT", 4)
     monkeypatch.setattr(evaluate, "DRAFTS_PER_PROMPT", 4)
     trainer = make(eval_drafts=8, eval_tasks="diamonds")
     seen: list[tuple[int, float | None]] = []

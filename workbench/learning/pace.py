@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import fmean
+from statistics import median
 
 RECENT = 10
-"""Steps that the estimate is a mean of: what a step takes changes as the policy learns."""
+"""Steps that the estimate is a median of: what one takes changes as the policy learns, and a script may hang in one."""
 
 
 class Pace:
@@ -39,8 +39,8 @@ class Pace:
             return 0.0
         draft_s = self._draft_s
         if self._steps and draft_s is None:
-            draft_s = fmean(acting for _, acting in self._steps)
+            draft_s = median(acting for _, acting in self._steps)
         if (steps > 0 and not self._steps) or (drafts > 0 and draft_s is None):
             return None
-        step_s = fmean(seconds for seconds, _ in self._steps) if self._steps else 0.0
+        step_s = median(seconds for seconds, _ in self._steps) if self._steps else 0.0
         return max(steps, 0) * step_s + max(drafts, 0) * (draft_s or 0.0)

@@ -26,7 +26,7 @@ from workbench.control import Control, StopRequested
 from workbench.learning.advantages import group_advantages
 from workbench.learning.batch import Sample, make_samples
 from workbench.learning.checkpoints import every_s, read_checkpoint, seed_all, write_checkpoint
-from workbench.learning.evaluate import DRAFTS_PER_PROMPT, measure_drafts
+from workbench.learning.evaluate import measure_drafts
 from workbench.learning.metrics import StageTimer, rollout_metrics, warning
 from workbench.learning.opening import checkpoint_step, create_run, open_training
 from workbench.learning.pace import Pace
@@ -348,17 +348,17 @@ class Trainer:
         known = self.run.meta(f"drafts {when}")
         if known is not None:
             return known
-        batch = DRAFTS_PER_PROMPT * len(self.held_out)
 
         def progress(done: int, total: int) -> None:
             if self.control.stop_requested:
                 self._record_knobs()
                 raise StopRequested(f"stopped while measuring the policy {when}")
             self.control.report(phase=f"measuring the policy {when}", done=done, total=total)
-            if done and (done % batch == 0 or done == total):
-                self.pace.add_drafts(done, time.monotonic() - started)
-                left = total - done if start else 2 * total - done  # the start is measured last
-                self.control.report(eta_s=self.pace.left_s(0, left))
+
+        def whole(done: int, total: int) -> None:
+            self.pace.add_drafts(done, time.monotonic() - started)
+            left = total - done if start else 2 * total - done  # the start is measured last
+            self.control.report(eta_s=self.pace.left_s(0, left))
 
         progress(0, config.eval_drafts * len(self.held_out))
         in_place = not start or self.policy.keeps_start  # a second model only where its start is kept nowhere
@@ -373,6 +373,7 @@ class Trainer:
                 drafts=config.eval_drafts,
                 seed=config.seed,
                 on_progress=progress,
+                on_batch=whole,
             )
         self.run.set_meta(f"drafts {when}", measures)
         return measures
