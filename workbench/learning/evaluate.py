@@ -36,14 +36,16 @@ def measure_drafts(
     drafts: int,
     seed: int,
     on_progress: Progress | None = None,
+    on_batch: Progress | None = None,
 ) -> dict[str, Any]:
     """Sample `drafts` single drafts per task of `environment` at T = 1, run and grade them on the `reward` rows.
 
     Returns {"valid_action_rate", "reward", "position", "failures", "drafts", "templates", "template_share",
     "tasks": {id: the same}}; rates and means are means over tasks. `position` is the mean among valid submissions only
     (None without one), `template_share` that of the commonest template (`learning/templates.py`) among the drafts of a
-    task, or of all. Unscorable drafts are left out and counted as `unscorable`. Raises WorkbenchError when all drafts
-    of a task, or of a call, are.
+    task, or of all. Unscorable drafts are left out and counted as `unscorable`. `on_progress(done, total)` counts
+    drafts that were sampled, `on_batch` those of whole calls, run and graded. Raises WorkbenchError when all drafts of
+    a task, or of a call, are unscorable.
     """
     settings = change(config, temperature=1.0)
     states = [State(task_id, Kind.DRAFT) for task_id in sorted(environment.tasks)]
@@ -65,6 +67,8 @@ def measure_drafts(
         for group in score_groups(result.groups, environment.tasks):
             turns[group.state.task].extend(group.turns)
         done += size * len(states)
+        if on_batch:
+            on_batch(done, total)
     tasks = {task_id: _draft_measures(rows, environment.tasks[task_id]) for task_id, rows in turns.items()}
     templates: Counter[str] = Counter()
     for task_id, rows in turns.items():

@@ -28,6 +28,7 @@ class Summary:
     report: str
     steps: int
     seconds: float
+    """Of its steps, without loading, the sandbox's start and the measurements."""
     valid_before: float | None
     valid_after: float | None
     reward_before: float | None
