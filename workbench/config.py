@@ -66,6 +66,14 @@ class Config(BaseModel):
     # Acting
     groups: int = _knob(4, "Groups (states) per step.", group="rollout", ge=1, le=1024)
     group_size: int = _knob(8, "Actions per group; below 2 no advantage exists.", group="rollout", ge=2, le=256)
+    episode_turns: int = _fixed(
+        1,
+        "Turns of an episode; from 2 on each action is gone on from at once, and all turns are credited with the "
+        "episode's outcome (needs buffer=false).",
+        group="rollout",
+        ge=1,
+        le=64,
+    )
     temperature: float = _knob(1.0, "Sampling temperature; the trainer uses the same.", group="rollout", ge=0.1, le=5.0)
     max_prompt_tokens: int = _fixed(
         384, "Prompt budget; sections are trimmed by priority to fit.", group="rollout", ge=64, le=131_072
@@ -211,6 +219,11 @@ class Config(BaseModel):
             raise ValueError(
                 f"flat_groups={self.flat_groups} contradicts strategy=dapo, which draws again: leave it out, or choose "
                 "strategy=uniform"
+            )
+        if self.episode_turns > 1 and self.buffer:
+            raise ValueError(
+                f"episode_turns={self.episode_turns} goes on from each action at once, which a buffer would do later: "
+                "set buffer=false or episode_turns=1"
             )
         if self.mismatch != "none" and self.ratio != "decoupled":
             raise ValueError(

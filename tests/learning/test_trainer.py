@@ -647,3 +647,25 @@ def test_a_resumed_run_measures_along_training_as_if_it_had_not_stopped(
 def test_a_task_that_is_trained_on_is_not_measured_along_training(settings: Config, tmp_path: Path) -> None:
     with pytest.raises(WorkbenchError, match="share used-cars"):
         create_run(change(settings, eval_every=1, eval_tasks="used-cars"), tmp_path / "run")
+
+
+def test_episodes_of_several_turns_are_credited_with_their_outcome_bit_by_bit(make: Make) -> None:
+    trainer = make(episode_turns=3, buffer=False, steps=2)
+    metrics = [one_step(trainer) for _ in range(2)]
+    turns = trainer.run.turns(tokens=True)
+    first = turns[turns["step"] == 1]
+    by_trajectory = first.groupby("trajectory_id")
+    assert len(by_trajectory) == 2 * 4
+    assert by_trajectory["stage"].first().eq("draft#1").all()
+    assert by_trajectory.size().max() == 3
+    assert set(first["stage"]) > {"draft#1", "debug#1"}
+    assert metrics[0]["executions"] > 8, "further turns are executions"
+    assert metrics[0]["groups_used"] + metrics[0]["flat_share"] * 2 == 2, "advantages are taken within the two starts"
+    assert len(trainer.curriculum.buffer) == 3, "the roots"
+    kept = weights(trainer)
+    times = [name for name in turns if name.endswith("_s")]
+    again = make(episode_turns=3, buffer=False, steps=2)
+    for _ in range(2):
+        one_step(again)
+    assert all(map(torch.equal, kept, weights(again)))
+    pd.testing.assert_frame_equal(turns.drop(columns=times), again.run.turns(tokens=True).drop(columns=times))

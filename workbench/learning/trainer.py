@@ -19,19 +19,20 @@ from workbench.agent.environment import Environment
 from workbench.agent.generate import HFGenerator
 from workbench.agent.memory import give_back_memory
 from workbench.agent.policy import Policy, default_learning_rate, load_policy
-from workbench.agent.rollout import Rollout, refuse_lost, rollout, tasks_by_id
-from workbench.config import Config, change, reward_weights
+from workbench.agent.rollout import tasks_by_id
+from workbench.config import Config, change
 from workbench.control import Control, StopRequested
+from workbench.learning.acting import Actor
 from workbench.learning.advantages import group_advantages
 from workbench.learning.batch import Sample, make_samples
 from workbench.learning.checkpoints import every_s, read_checkpoint, seed_all, write_checkpoint
+from workbench.learning.episodes import spread
 from workbench.learning.evaluate import Progress, measure_drafts
 from workbench.learning.metrics import StageTimer, Summary, due, kept_out_metrics, rollout_metrics, warning
 from workbench.learning.opening import checkpoint_step, create_run, measures, open_training
 from workbench.learning.pace import Pace
-from workbench.learning.rewards import score_groups
 from workbench.learning.sampler import Curriculum
-from workbench.learning.strategies import flat_handling, teaches
+from workbench.learning.strategies import flat_handling
 from workbench.learning.update import decay, make_optimizer, update
 from workbench.run import Run
 from workbench.sandbox.executor import Executor, Limits
@@ -105,6 +106,7 @@ class Trainer:
             self.grader.start()
             self.executor.start()
             self.environment = self._environment(self.tasks, config, store=True)
+            self.actor = Actor(self.policy, self.generator, self.environment, self.curriculum, self._acting)
             self._restore()
         except BaseException:
             self.close()
@@ -153,13 +155,15 @@ class Trainer:
         self.environment.begin(step)
         start = self._kept_out(config, timer, "_start") if config.eval_every and step == 1 else {}
         self.generator.forget()  # a step that did not change the weights would leave more than a resumed run has
-        result, groups = self._collect(config, step, timer)  # 1 choose, 2 act, 3 score, 4 and 5 let the curriculum know
+        acted = self.actor.act(config, step, timer)  # 1 choose, 2 act, 3 score, 4 and 5 let the curriculum know
+        groups = acted.groups
         version = self.policy.version
         with timer("advantages"):  # 6 group-relative advantages
             advantages, advantage_metrics = group_advantages(
-                [[turn.reward.total if turn.reward else None for turn in group.turns] for group in groups],
+                [[turn.reward.total if turn.reward else None for turn in group.turns] for group in acted.starts],
                 config.advantage_scale,
             )
+            advantages = spread(acted.starts, advantages, groups)
             restrained = config.kl_coef > 0 and flat_handling(config) == "keep"
             samples, sample_metrics = make_samples(
                 groups, advantages, version, config.max_staleness, keep_flat=restrained
@@ -168,11 +172,11 @@ class Trainer:
             update_metrics = self._update(config, samples, step)
         along = self._kept_out(config, timer) if due(step, config) else {}
         metrics = {
-            **rollout_metrics(result, groups, self.tasks, version),
+            **rollout_metrics(acted.rollouts, groups, self.tasks, version),
             **start,
             **along,
-            "redraws": float(len(result) - 1),
-            "groups_redrawn": float(sum(len(more.groups) for more in result[1:])),
+            "redraws": float(len(acted.drawn) - 1),
+            "groups_redrawn": float(sum(acted.drawn[1:])),
             **advantage_metrics,
             **sample_metrics,
             **update_metrics,
@@ -189,44 +193,8 @@ class Trainer:
             give_back_memory()
         return metrics
 
-    def _collect(self, config: Config, step: int, timer: StageTimer) -> tuple[list[Rollout], list[Group]]:
-        """The step's rollouts and scored groups. Where flat groups are redrawn, exactly as many states are chosen again
-        as groups that teach are missing, until none is or `redraw_limit` groups were added; what is still missing then
-        is missing, and `groups_used` says so."""
-        results: list[Rollout] = []
-        groups: list[Group] = []
-        wanted, left = config.groups, config.redraw_limit if flat_handling(config) == "redraw" else 0
-        while wanted > 0:
-            with timer("choose"):  # 1 where to learn now
-                states = self.curriculum.choose(step, wanted)
-            if not states:
-                break
-            with timer("generate"):  # 2 act; the sandbox executes while the rest of the batch is generated
-                results.append(self._act(config, step, len(results), states))
-            timer.split("generate", "execute", results[-1].waited_s)
-            with timer("score"):  # 3 components, then a total in [0, 1]
-                weights = reward_weights(config.reward)
-                scored = score_groups(results[-1].groups, self.tasks, weights, self.environment.known)
-            refuse_lost(self.environment, scored)
-            with timer("curriculum"):  # 4 learnability, and 5 x' = Φ(x, y, f)
-                kept = results[-1].kept
-                self.curriculum.drop(step, [state for index, state in enumerate(states) if index not in kept])
-                self.curriculum.observe(step, scored)
-                self.curriculum.add(step, scored)
-            groups += scored
-            wanted = min(config.groups - sum(map(teaches, groups)), left)
-            left -= wanted
-        return results, groups
-
-    def _act(self, config: Config, step: int, draw: int, states: Sequence[State]) -> Rollout:
-        def progress(done: int, total: int) -> None:
-            self.control.report(phase="acting", done=done, total=total)
-
-        progress(0, len(states) * config.group_size)
-        path = (config.seed, "train", step, *((f"redraw {draw}",) if draw else ()))
-        return rollout(
-            self.policy, self.generator, self.environment, states, config, seed_path=path, on_action=progress
-        )
+    def _acting(self, done: int, total: int) -> None:
+        self.control.report(phase="acting", done=done, total=total)
 
     def _update(self, config: Config, samples: Sequence[Sample], step: int) -> dict[str, float]:
         self.control.report(phase="updating", done=0, total=1)
