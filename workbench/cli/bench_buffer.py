@@ -41,10 +41,15 @@ LEGEND = {
 }
 
 
-def measure(states: int, repeats: int, tell: Tell) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """Facts about the workload, and the samples: `repeats` steps at each size. Raises WorkbenchError for a size."""
+def check_size(states: int) -> None:
+    """Raises WorkbenchError for a number of states that is not measured."""
     if not SMALL <= states <= MOST:
         raise WorkbenchError(f"states={states} is not accepted: expected {SMALL} to {MOST}.")
+
+
+def measure(states: int, repeats: int, tell: Tell) -> tuple[dict[str, Any], dict[str, Measured]]:
+    """Facts about the workload, and the samples: `repeats` steps at each size. Raises WorkbenchError for a size."""
+    check_size(states)
     small, _ = _at(SMALL, repeats, tell)
     found, facts = _at(states, repeats, tell)
     for name in ("choose64", "observe64"):
