@@ -17,7 +17,8 @@ from workbench.learning.baselines import FOLDER, best_fixed_script, own_scripts,
 from workbench.run import Run
 from workbench.sandbox.executor import Executor, Limits, Request
 from workbench.tasks.catalog import load_tasks
-from workbench.tasks.mle import MleTask, position
+from workbench.tasks.mle import MleTask
+from workbench.tasks.task import position
 from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict, WorkbenchError
 
 SCRIPTS = read_scripts(FOLDER)

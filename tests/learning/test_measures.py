@@ -23,7 +23,8 @@ from workbench.learning.measures import (
 )
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.leaderboard import human_rank
-from workbench.tasks.mle import MleTask, answers, position, report, submission_bytes
+from workbench.tasks.mle import MleTask, answers, submission_bytes
+from workbench.tasks.task import position, report
 from workbench.types import Action, Feedback, Kind, State, StopReason, Turn, Verdict
 
 # What an agent step comes to: nothing valid, the sample, a middling one, the truth.
