@@ -74,6 +74,8 @@ def bench(
         raise WorkbenchError(f"--against {against} goes with a model: expected {models} or all.")
     if sweep and suite != "step":
         raise WorkbenchError(f"--sweep measures steps, not {suite}: use `workbench bench step --sweep`.")
+    if sweep and (varied := [name for name in given if name in ("--prompt-tokens", "--group-size")]):
+        raise WorkbenchError(f"{varied[0]} is what --sweep varies: leave one of the two out.")
     _refuse_unused(suite, given)
     if states is not None:
         from workbench.cli.bench_buffer import check_size
