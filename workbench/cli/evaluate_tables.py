@@ -89,7 +89,7 @@ def _budgets(console: Console, result: Mapping[str, Any]) -> None:
         header.append("against")
         rows = [[*row, number(theirs["position"])] for row, theirs in zip(rows, other["curve"], strict=True)]
     _table(console, "\nhad the attempts ended earlier", header, rows)
-    for name, each in (("the position", result), (f"that of {other['subject']}" if other else "", other)):
+    for name, each in (("the position", result), (f"that of '{other['subject']}'" if other else "", other)):
         if each and each["rises_until"] is not None:
             console.print(_rise(name, each))
 
@@ -131,4 +131,5 @@ def _counts(console: Console, result: Mapping[str, Any]) -> None:
         console.print(f"{result['unscorable']} executions were lost by the sandbox and are left out")
     if result["seen"]:
         console.print(f"trained on {', '.join(result['seen'])}: no generalisation there")
-    console.print(f"\n{counts}; never valid counts as {result['budget'] + 1}: {result['censored_share']:.0%} of them")
+    console.print("\nposition: 0 is the task's constant, 1 its gold threshold; an attempt without a submission has 0")
+    console.print(f"{counts}; never valid counts as {result['budget'] + 1}: {result['censored_share']:.0%} of them")
