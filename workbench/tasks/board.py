@@ -97,9 +97,7 @@ def _entries(trial: Trial, entries: int, progress: Progress) -> list[Entry]:
     quotas["standard"] = max(1, quotas["standard"] + entries - sum(quotas.values()))
     left = {name: TRIES * quota for name, quota in quotas.items()}
     board: list[Entry] = []
-    for pipeline in population(
-        trial.task_id, trial.metric.name, tuple(trial.train.columns), trial.seed, trial.classes
-    ):
+    for pipeline in population(trial.task_id, trial.metric.name, tuple(trial.train.columns), trial.seed, trial.classes):
         stratum = pipeline.stratum
         if not any(quotas.values()):
             break

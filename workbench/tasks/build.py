@@ -138,7 +138,8 @@ def _check(blueprint: Blueprint, table: pd.DataFrame) -> None:
             )
     if metric.name in BINARY and set(table[target].unique()) != {0, 1}:
         raise WorkbenchError(
-            f"Column '{target}' must hold 0 and 1 for {metric.name}: it holds {sorted(map(str, table[target].unique()))[:5]}."
+            f"Column '{target}' must hold 0 and 1 for {metric.name}: "
+            f"it holds {sorted(map(str, table[target].unique()))[:5]}."
         )
     if metric.wants == "number":
         numbers = pd.to_numeric(table[target], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)

@@ -67,7 +67,7 @@ def _answers(task: MleTask) -> str | None:
     if task.metric.name in BINARY:
         for split in SPLITS:
             if set(truth.truth[truth.rows[split], 0]) != {0.0, 1.0}:
-                return f"answers.csv must hold 0 and 1 among the rows {split}, {task.metric.name} needs both and nothing else."
+                return f"answers.csv must hold 0 and 1 among the rows {split}, {task.metric.name} needs nothing else."
     if task.metric.name == "logloss" and not ((truth.truth == 1).sum(axis=1) == 1).all():
         return "answers.csv must hold one 1 and otherwise 0 on every line, in the columns of the classes."
     return None

