@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import torch
 from workbench.agent import generate as sampling
 from workbench.agent.decoder import Decoder, bytes_per_token
 from workbench.agent.generate import HFGenerator, choose
+from workbench.agent.layout import Sampled
 from workbench.agent.llama import Body, body_of
 from workbench.agent.logprobs import completion_logprobs, split_head
 from workbench.agent.policy import Policy
@@ -410,3 +412,75 @@ def test_nan_is_refused(tiny_policy: Policy, greedy: bool) -> None:
         next(tiny_policy.trainable()).fill_(float("nan"))
     with pytest.raises(WorkbenchError, match="NaN or infinite logits at version 0"):
         sample(tiny_policy, greedy=greedy)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"temperature": 0.0}, "temperature=0.0: expected a number above 0"),
+        ({"temperature": -1.0}, "temperature=-1.0"),
+        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"max_new_tokens": 0}, "max_completion_tokens=0: expected at least 1"),
+    ],
+    ids=str,
+)
+def test_settings_out_of_range_are_refused(tiny_policy: Policy, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(WorkbenchError, match=said):
+        sample(tiny_policy, **settings)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_out_of_range_are_refused(tiny_policy: Policy, seed: int) -> None:
+    with pytest.raises(ValueError, match=f"a seed is {seed}"):
+        sample(tiny_policy, PROMPTS[:1], 1, first_seed=seed)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first call", "after an update"])
+def test_an_interrupted_call_leaves_no_mix_of_weights(
+    tiny_policy: Policy, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """Ctrl-C while the weights are taken over: what is sampled afterwards is by the weights as they are."""
+    generator, real, calls = HFGenerator(tiny_policy), Sampled.refresh, Counter[str]()
+    arguments: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 8, "seeds": [[0, 1]]}
+    if not first:
+        generator.generate(PROMPTS[:1], 2, **arguments)
+    with torch.no_grad():
+        for parameter in tiny_policy.model.parameters():
+            parameter.mul_(1.5)
+
+    def interrupted(self: Sampled) -> None:
+        calls["refresh"] += 1
+        if calls["refresh"] == 3:
+            raise KeyboardInterrupt
+        real(self)
+
+    monkeypatch.setattr(Sampled, "refresh", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        generator.generate(PROMPTS[:1], 2, **arguments)
+    assert generator.generate(PROMPTS[:1], 2, **arguments) == HFGenerator(tiny_policy).generate(
+        PROMPTS[:1], 2, **arguments
+    )
+
+
+def test_one_call_at_a_time(tiny_policy: Policy) -> None:
+    """From another thread, or when told of an action: refused, and the call under way is not disturbed."""
+    generator = HFGenerator(tiny_policy)
+    arguments: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 8}
+    refused = []
+
+    def again(*_: Any) -> None:
+        try:
+            generator.generate(PROMPTS[1:2], 1, seeds=[[9]], **arguments)
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    def elsewhere(*_: Any) -> None:
+        thread = Thread(target=again)
+        thread.start()
+        thread.join()
+
+    wanted = HFGenerator(tiny_policy).generate(PROMPTS[:1], 2, seeds=[[0, 1]], **arguments)
+    for on_finish in (again, elsewhere):
+        assert generator.generate(PROMPTS[:1], 2, seeds=[[0, 1]], on_finish=on_finish, **arguments) == wanted
+    assert len(refused) == 4
+    assert all("sampling already" in text for text in refused)

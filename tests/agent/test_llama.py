@@ -267,6 +267,50 @@ def test_in_bf16_a_small_factor_is_not_taken_for_rounding(
     assert body_of(make_policy(policy=str(scaled), dtype="bfloat16").model) is None
 
 
+OTHERWISE = {
+    "smollm3": {"no_rope_layer_interval": 2, "pad_token_id": 0},
+    "helium": {"head_dim": 8},
+    "ernie4_5": {},
+    "granite": {"residual_multiplier": 0.5},
+    "arcee": {},
+}
+"""Families that turn, add or gate otherwise."""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", [*OTHERWISE])
+def test_what_the_weights_hide_is_found(
+    make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path: Path, kind: str, dtype: str
+) -> None:
+    """A layer that adds nothing yet: its logits are right whatever it does, its gradients would not be."""
+    folder = build_model(tmp_path / kind, kind=kind, **OTHERWISE[kind])
+    policy = make_policy(policy=str(folder), dtype=dtype)
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "o_proj" in name or "down_proj" in name:
+                parameter.zero_()
+    assert llama._read(policy.model) is None
+
+
+def test_small_weights_are_read_all_the_same(make_policy: MakePolicy) -> None:
+    policy = make_policy(adapter="lora")
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(1e-3)
+    before = [parameter.clone() for parameter in policy.model.parameters()]
+    assert llama._read(unwrapped(policy.model)) is not None
+    assert all(map(torch.equal, before, policy.model.parameters()))
+
+
+def test_weights_that_are_not_finite_are_said_to_be(make_policy: MakePolicy, caplog: pytest.LogCaptureFixture) -> None:
+    policy = make_policy()
+    with torch.no_grad():
+        policy.model.model.norm.weight[0] = float("nan")
+    assert llama._read(policy.model) is None
+    assert "its logits are not finite" in caplog.text
+
+
 def test_a_layer_with_more_weights_is_computed_by_its_own_modules(make_policy: MakePolicy) -> None:
     """Zeros that nothing reads yet: trying does not find them."""
     policy = make_policy()

@@ -159,6 +159,21 @@ def test_empty_completions_score_nothing(tiny_policy: Policy) -> None:
     assert values.shape == mask.shape == entropy.shape == (2, 0)
 
 
+@pytest.mark.parametrize("rows", [[([1, 2], [3, 4]), ([5], [])], [([1, 2], [])]], ids=str)
+def test_another_default_dtype_changes_nothing(tiny_policy: Policy, rows: list[Row]) -> None:
+    wanted = completion_logprobs(tiny_policy.model, rows, 1.0, entropy=True)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = completion_logprobs(tiny_policy.model, rows, 1.0, entropy=True)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for one, other in zip(found, wanted, strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+
+
 def test_empty_prompt_is_refused(tiny_policy: Policy) -> None:
     with pytest.raises(ValueError, match="empty prompt"):
         completion_logprobs(tiny_policy.model, [([], [5])], 1.0)

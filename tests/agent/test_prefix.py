@@ -70,3 +70,13 @@ def _sight(nodes: tuple[Node, ...], length: int) -> torch.Tensor:
         seen[node.stop : node.end, own] += 1
     assert seen.max() <= 1, "nothing is attended to twice"
     return seen
+
+
+def test_a_long_chain_of_stages() -> None:
+    """Thousands of turns that each extend the one before."""
+    whole = list(range(3000))
+    forest = pack([whole[: turn + 1] for turn in range(3000)], min_shared=1)
+    assert forest.ids.tolist() == whole
+    assert forest.nodes[0] == Node(0, 1, 3000)
+    assert forest.nodes[-1] == Node(2999, 3000, 3000)
+    assert forest.places[1500].tolist() == whole[:1501]

@@ -202,6 +202,8 @@ def install(model: Any) -> bool:
         try:
             off = test.error(states(model.base_model, test.forest), plain)
             reason = f"it does more in its attention, states would be off by {off:.1g}"
+            if not plain.isfinite().all():
+                reason = "its states are not finite, so nothing can be tried"
         except torch.OutOfMemoryError:
             raise
         except (TypeError, ValueError, RuntimeError, IndexError) as error:

@@ -11,11 +11,13 @@ model's own weights are never touched.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
+from sortedcontainers import SortedList
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -41,6 +43,48 @@ class Read:
     @property
     def bytes(self) -> int:
         return self.logits.nbytes + sum(layer.nbytes for layer in self.cache)
+
+
+class Kept:
+    """Prompts that have been read, those used last, within `KEPT_BYTES`."""
+
+    def __init__(self) -> None:
+        self._reads: OrderedDict[tuple[int, ...], Read] = OrderedDict()
+        self._sorted: SortedList[tuple[int, ...]] = SortedList()
+        self._bytes = 0
+
+    def __contains__(self, prompt: tuple[int, ...]) -> bool:
+        return prompt in self._reads
+
+    def __getitem__(self, prompt: tuple[int, ...]) -> Read:
+        return self._reads[prompt]
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """Those used longest ago first."""
+        return iter(self._reads)
+
+    def keep(self, prompt: tuple[int, ...], read: Read) -> None:
+        """Keep a prompt, or say that it was used; those used longest ago leave."""
+        if prompt not in self._reads:
+            self._reads[prompt] = read
+            self._sorted.add(prompt)
+            self._bytes += read.bytes
+        self._reads.move_to_end(prompt)
+        while self._bytes > KEPT_BYTES:
+            oldest, gone = self._reads.popitem(last=False)
+            self._sorted.remove(oldest)
+            self._bytes -= gone.bytes
+
+    def nearest(self, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+        """The prompt that begins most as `tokens` do, and how many of them: a neighbour of theirs in order."""
+        place = self._sorted.bisect_left(tokens)
+        beside = self._sorted[max(0, place - 1) : place + 1]
+        return max(((other, common(tokens, other)) for other in beside), key=itemgetter(1), default=((), 0))
+
+    def clear(self) -> None:
+        self._reads.clear()
+        self._sorted.clear()
+        self._bytes = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +171,12 @@ class _SampledLayer:
 
 
 class Decoder:
-    """Decodes for one model: rows stand in slots, the first R of them in use."""
+    """Decodes for one model: rows stand in slots, the first R of them in use. One that was interrupted is of no use."""
 
     def __init__(self, body: Body) -> None:
         self.body = body
         self.layers: list[_SampledLayer] = []
-        self.kept: OrderedDict[tuple[int, ...], Read] = OrderedDict()
+        self.kept = Kept()
         self._weights: tuple[object, ...] = ()
         self._head_weight: tuple[object, ...] = ()
         self.shared = body.layers[0].shared
@@ -170,7 +214,9 @@ class Decoder:
         else:
             self.layers = [_SampledLayer(layer) for layer in self.body.layers]
         head = self.body.head.weight
-        if (now := fingerprint([head])) != self._head_weight:  # a frozen one is large, and rarely another
+        now = fingerprint([head])
+        # A frozen one is large, and rarely another. One that is trained has changed: a single norm may hide that.
+        if head.requires_grad or now != self._head_weight:
             self._head_weight, self._head = now, laid_out(head)
 
     # --- prompts
@@ -183,17 +229,12 @@ class Decoder:
         if unknown:
             found |= dict(zip(unknown, self._read([(prompt, *self._known(prompt)) for prompt in unknown]), strict=True))
         for prompt in whole:
-            self.kept[prompt] = found[prompt]
-            self.kept.move_to_end(prompt)
-        size = sum(read.bytes for read in self.kept.values())
-        while size > KEPT_BYTES:
-            size -= self.kept.popitem(last=False)[1].bytes
+            self.kept.keep(prompt, found[prompt])
         return [found[prompt] for prompt in whole]
 
     def _known(self, prompt: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
         """The kept prompt that has most in common with this one, and how many tokens; the last one is always read."""
-        begin = prompt[:-1]
-        length, other = max(((common(begin, other), other) for other in self.kept), default=(0, ()))
+        other, length = self.kept.nearest(prompt[:-1])
         return (other, length) if length >= MIN_SHARED else ((), 0)
 
     def _read(self, wanted: Sequence[tuple[tuple[int, ...], tuple[int, ...], int]]) -> list[Read]:
@@ -302,7 +343,8 @@ def _scores(queries: Tensor, keys: Tensor, mask: Tensor | None, scale: float) ->
 def fingerprint(parameters: Iterable[nn.Parameter]) -> tuple[object, ...]:
     """Changes when weights do, in place or by others in their place; those that are trained also when `.data` does.
 
-    Of the last, what is seen is the norm in fp32: an optimizer's step, not a change of signs.
+    Of the last, what is seen is the norm in fp32: an optimizer's step, not a change of signs. Numbers that are written
+    into frozen weights past torch, through `.data` or numpy, are not seen.
     """
     weights = list(parameters)
     trained = [weight.detach() for weight in weights if weight.requires_grad]

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Protocol
 
 import torch
@@ -56,13 +57,15 @@ class HFGenerator:
     """Samples from the policy's own transformers model, in this process.
 
     Sampling is from softmax(logits / temperature), whole: no top-k, top-p, min-p or repetition penalty, whatever a
-    checkpoint's generation config says. Keys and values of prompts are kept while the weights stay as they are.
+    checkpoint's generation config says. Keys and values of prompts are kept while the weights stay as they are;
+    frozen ones that were written past torch (`.data`, numpy) are not noticed, and need another generator.
     """
 
     def __init__(self, policy: Policy, *, max_rows: int = MAX_ROWS) -> None:
         self.policy = policy
         self.max_rows = max_rows
         self._decoder: Decoder | None = None
+        self._busy = Lock()
 
     def generate(
         self,
@@ -80,32 +83,46 @@ class HFGenerator:
         Row (i, j) takes its t-th token where the cumulative distribution passes the t-th uniform number of a generator
         seeded by `seeds[i][j]`; so it does not depend on its neighbours, up to rounding. `greedy` takes the likeliest
         token instead. The stop token, when one is sampled, is the last of `token_ids`. `sampler_logprobs` are
-        log_softmax(logits / temperature) in fp32. Raises `WorkbenchError` for prompts that are empty or too long for
-        the model, and when the model returns NaN; `ValueError` when `seeds` is not [len(prompts)][n].
+        log_softmax(logits / temperature) in fp32. One call at a time: what is interrupted leaves nothing behind.
+
+        Raises `WorkbenchError` for prompts that are empty or too long for the model, for settings out of range, and
+        when the model returns NaN; `ValueError` when `seeds` is not [len(prompts)][n] of numbers below 2^64;
+        `RuntimeError` for a call while another one is under way, in another thread or around `on_finish`.
         """
         if len(seeds) != len(prompts) or any(len(row) != n for row in seeds):
             raise ValueError(f"seeds must be [{len(prompts)}][{n}]")
-        self._check(prompts, max_new_tokens)
+        if wrong := next((seed for row in seeds for seed in row if not 0 <= seed < 2**64), None):
+            raise ValueError(f"a seed is {wrong}: expected 0 to 2^64 - 1")
+        self._check(prompts, max_new_tokens, temperature)
         rows = [
             _Row(i, j, prompt, _uniforms(seeds[i][j], max_new_tokens))
             for i, prompt in enumerate(prompts)
             for j in range(n)
         ]
         session = _Session(self.policy, temperature, max_new_tokens, greedy, on_finish)
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError("this generator is sampling already: make one for each thread, or call it afterwards")
+        try:
+            self._sample(session, rows)
+        except BaseException:
+            self._decoder = None  # of its weights, some may be those of before
+            raise
+        finally:
+            self._busy.release()
+        actions = iter(session.actions[row.prompt_index, row.member] for row in rows)
+        return [[next(actions) for _ in range(n)] for _ in prompts]
+
+    def _sample(self, session: _Session, rows: Sequence[_Row]) -> None:
         model = unwrapped(self.policy.model)
         with torch.inference_mode(), evaluating(self.policy.model):
             body = body_of(model)
-            if rows and body is not None:
-                if self._decoder is None or self._decoder.body is not body:
-                    self._decoder = Decoder(body)
-                try:
-                    _decode_together(session, self._decoder, rows, self._slots(model, rows, max_new_tokens))
-                finally:
-                    self._decoder.end()
-            else:
+            if not rows or body is None:
                 _decode_by_prompt(session, rows, self.max_rows)
-        actions = iter(session.actions[row.prompt_index, row.member] for row in rows)
-        return [[next(actions) for _ in range(n)] for _ in prompts]
+                return
+            if self._decoder is None or self._decoder.body is not body:
+                self._decoder = Decoder(body)
+            _decode_together(session, self._decoder, rows, self._slots(model, rows, session.max_new_tokens))
+            self._decoder.end()
 
     def forget(self) -> None:
         """Drop the prompts that were read: what follows is computed as by a generator that has just been made."""
@@ -128,7 +145,13 @@ class HFGenerator:
             slots += 1
         return max(1, slots)
 
-    def _check(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
+    def _check(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, temperature: float) -> None:
+        if not 0 < temperature < float("inf"):
+            raise WorkbenchError(
+                f"temperature={temperature}: expected a number above 0, for the likeliest tokens ask for greedy ones."
+            )
+        if max_new_tokens < 1:
+            raise WorkbenchError(f"max_completion_tokens={max_new_tokens}: expected at least 1 token to sample.")
         longest = max((len(prompt) for prompt in prompts), default=1)
         limit = self.policy.max_positions
         if limit is not None and longest + max_new_tokens > limit:

@@ -8,6 +8,7 @@ are their gradients. Whether this computes what the model computes is found by t
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterator, Sequence
 from operator import is_
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.activations import SiLUActivation
 
-from workbench.agent.attention import TOLERANCE, distance, shares_prefix, through, trial, unwrapped
+from workbench.agent.attention import TOLERANCE, Trial, distance, shares_prefix, through, trial, unwrapped
 from workbench.agent.functions import Attend, Gate, Product, Rotate, Together, norm, signed
 from workbench.agent.prefix import Forest, Node, Past
 
@@ -27,6 +28,9 @@ log = logging.getLogger(__name__)
 
 _bodies: WeakKeyDictionary[nn.Module, tuple[list[nn.Module], Body | None]] = WeakKeyDictionary()
 """Model → the modules below it when it was read, and its body. A memory of `body_of`."""
+
+NOISE = 2**16 + 1
+"""Numbers that are drawn to try a layer, used again and again; a prime, so that rows of a weight differ."""
 
 
 class Projection:
@@ -236,27 +240,74 @@ def _same(one: Sequence[nn.Module], other: Sequence[nn.Module]) -> bool:
 
 @torch.no_grad()
 def _read(model: Any) -> Body | None:
-    """Found by trying two sequences that part: its logits are those of the model's own modules to rounding.
-
-    How much that is in this dtype shows in what the modules make of the sequences packed and one after the other.
-    """
-    test = trial(model)
     try:
         body = Body(model)
-        plain = model(**test.inputs, use_cache=False).logits
-        packed = through(model, test.forest).logits[0]
-        found = body.head(body.states(test.forest))
+        wrong = _wrong(model, body)
     except torch.OutOfMemoryError:
         raise
     except (AttributeError, TypeError, ValueError, RuntimeError, IndexError) as error:
-        _slower(model, str(error))
-        return None
-    off = distance(found, packed)
-    if not off < max(TOLERANCE[torch.float32], 3 * test.error(packed, plain)):
-        _slower(model, f"its logits would be off by {off:.1g}")
+        wrong = str(error)
+    if wrong:
+        log.warning("%s is computed by its own modules, which is slower: %s", type(model).__name__, wrong)
         return None
     return body
 
 
-def _slower(model: Any, reason: str) -> None:
-    log.warning("%s is computed by its own modules, which is slower: %s", type(model).__name__, reason)
+def _wrong(model: Any, body: Body) -> str | None:
+    """What shows that the body is not the model's, found by trying two sequences that part.
+
+    Its logits are those of the model's own modules to rounding; how much that is in this dtype shows in what the
+    modules make of the sequences packed and one after the other. With weights that are small or zero, logits do not
+    show what a layer does; so each is tried with others in their place.
+    """
+    test = trial(model)
+    if not (off := _layers_off(model, body, test)) < TOLERANCE[torch.float32]:
+        return f"a layer would be off by {off:.1g}"
+    plain = model(**test.inputs, use_cache=False).logits
+    packed = through(model, test.forest).logits[0]
+    if not packed.isfinite().all():
+        return "its logits are not finite, so nothing can be tried"
+    off = distance(body.head(body.states(test.forest)), packed)
+    if not off < max(TOLERANCE[torch.float32], 3 * test.error(packed, plain)):
+        return f"its logits would be off by {off:.1g}"
+    return None
+
+
+def _layers_off(model: Any, body: Body, test: Trial) -> float:
+    """How far the layers are from the model's own, relative to what a layer adds: the worst of them.
+
+    Each is tried as a copy in fp32 whose weights are drawn so that each of them matters.
+    """
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def note(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        calls.append((arguments, named))
+
+    hooks = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in body.backbone.layers]
+    try:
+        through(model, test.forest)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    wide = torch.promote_types(model.dtype, torch.float32)
+    noise = torch.randn(NOISE, generator=torch.Generator().manual_seed(0)).to(model.device, wide)
+    cos, sin = body.angles(test.forest.positions.to(model.device))
+    worst = 0.0
+    for layer, ((states, *others), named) in zip(body.backbone.layers, calls, strict=True):
+        twin, inputs = _drawn(copy.deepcopy(layer).to(wide), noise), _tiled(noise, states.shape)
+        theirs = twin(inputs, *others, **named)
+        ours, _ = Layer(twin)(inputs[0], cos, sin, test.forest.nodes)
+        worst = max(worst, distance(ours - inputs[0], theirs[0] - inputs[0]))
+    return worst
+
+
+def _drawn(layer: nn.Module, noise: Tensor) -> nn.Module:
+    """The layer with other weights: matrices that keep the size of what they are given, vectors about 1."""
+    for parameter in layer.parameters():
+        drawn = _tiled(noise, parameter.shape)
+        parameter.copy_(drawn / parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else 1 + drawn.clamp(-2, 2) / 4)
+    return layer
+
+
+def _tiled(noise: Tensor, shape: torch.Size) -> Tensor:
+    return noise.repeat(-(-shape.numel() // len(noise)))[: shape.numel()].view(shape)

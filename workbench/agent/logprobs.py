@@ -63,7 +63,7 @@ def completion_logprobs(
     mask = torch.arange(max(lengths, default=0)) < torch.tensor(lengths, dtype=torch.long).unsqueeze(1)
     mask = mask.to(device)
     if not any(lengths):
-        zeros = torch.zeros(mask.shape, device=device)
+        zeros = torch.zeros(mask.shape, dtype=torch.float32, device=device)
         return zeros, mask, zeros.clone() if entropy else None
     size = len(rows) if split_head(model) is not None else _rows_at_once(model, rows)
     parts = [rows[start : start + size] for start in range(0, len(rows), size)]
@@ -76,7 +76,7 @@ def completion_logprobs(
         else:
             found.append(_forward(*arguments))
     values, entropies = (torch.cat(results) for results in zip(*found, strict=True))
-    empty = torch.zeros(mask.shape, device=device)
+    empty = torch.zeros(mask.shape, dtype=torch.float32, device=device)
     scattered = empty.masked_scatter(mask, values)
     return scattered, mask, empty.masked_scatter(mask, entropies) if entropy else None
 
@@ -102,7 +102,8 @@ def _forward(
     position = torch.tensor([len(p) - 1 + i for p, c in rows for i in range(len(c))], dtype=torch.long, device=device)
     targets = torch.tensor([token for _, completion in rows for token in completion], dtype=torch.long, device=device)
     if not len(targets):
-        return torch.zeros(0, device=device), torch.zeros(0, device=device)
+        nothing = torch.zeros(0, dtype=torch.float32, device=device)
+        return nothing, nothing
     parts = split_head(model)
     if parts is not None and attention.shares_prefix(model):
         states = _shared_states(model, parts[0], rows)

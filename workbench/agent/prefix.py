@@ -57,33 +57,37 @@ def pack(sequences: Sequence[Tokens], *, min_shared: int = MIN_SHARED) -> Forest
     order = sorted(range(len(sequences)), key=lambda index: tuple(sequences[index]))
     rows = [sequences[index] for index in order]
     shared = [common(first, second) for first, second in pairwise(rows)]
-    nodes: list[Node] = []
+    stretches: list[tuple[int, int]] = []
+    above: list[int] = []
     ids: list[int] = []
     positions: list[int] = []
     path_of: dict[int, list[tuple[int, int]]] = {}
-
-    def grow(low: int, high: int, depth: int, path: list[tuple[int, int]]) -> None:
-        """Place rows [low, high), whose first `depth` tokens stand already, along `path`."""
-        for first, last in _runs(shared, low, high, depth + min_shared):
-            whole = len(rows[first])
-            reach = min(shared[first : last - 1], default=whole)
-            start, node = len(ids), len(nodes)
-            ids.extend(rows[first][depth:reach])
-            positions.extend(range(depth, reach))
-            nodes.append(Node(start, len(ids), 0))
-            longer = [*path, (start, len(ids))]
-            if last - first == 1:
-                path_of[order[first]] = longer
-            else:
-                grow(first, last, reach, longer)
-            nodes[node] = Node(start, nodes[node].stop, len(ids))
-
-    grow(0, len(rows), 0, [])
+    # Rows [first, last), of which `depth` tokens stand already, below some node and along a path; the next one last.
+    waiting = [(first, last, 0, -1, list[tuple[int, int]]()) for first, last in _runs(shared, 0, len(rows), min_shared)]
+    waiting.reverse()
+    while waiting:
+        first, last, depth, parent, path = waiting.pop()
+        reach = min(shared[first : last - 1], default=len(rows[first]))
+        node, start = len(stretches), len(ids)
+        ids.extend(rows[first][depth:reach])
+        positions.extend(range(depth, reach))
+        stretches.append((start, len(ids)))
+        above.append(parent)
+        path = [*path, stretches[-1]]
+        if last - first == 1:
+            path_of[order[first]] = path
+        else:
+            runs = [*_runs(shared, first, last, reach + min_shared)]
+            waiting += [(low, high, reach, node, path) for low, high in reversed(runs)]
+    ends = [stop for _, stop in stretches]
+    for node in reversed(range(len(ends))):
+        if above[node] >= 0:
+            ends[above[node]] = max(ends[above[node]], ends[node])
+    nodes = tuple(Node(start, stop, end) for (start, stop), end in zip(stretches, ends, strict=True) if stop > start)
     places = tuple(
         torch.cat([torch.arange(start, stop) for start, stop in path_of[index]]) for index in range(len(sequences))
     )
-    kept = tuple(node for node in nodes if node.stop > node.start)
-    return Forest(torch.tensor(ids), torch.tensor(positions), kept, places)
+    return Forest(torch.tensor(ids), torch.tensor(positions), nodes, places)
 
 
 def beside(forests: Sequence[Forest], offsets: Sequence[int]) -> tuple[Forest, list[slice]]:
