@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from workbench.tasks.models import boosted, pick, standard_target
+from workbench.tasks.models import boosted, pick, splines, standard_target
 
 Members: TypeAlias = tuple[list[tuple[str, Any]], list[float]]
 """Named estimators of a vote, and their weights."""
@@ -54,9 +54,37 @@ def _words(rng: np.random.Generator, seed: int) -> Members:
     return members, [1.0, float(pick(rng, 1.0, 2.0)), 2.0]
 
 
+def _cancelled(rng: np.random.Generator, seed: int) -> Members:
+    """Few flights are cancelled: a hundred cases carry a linear model further than trees."""
+    from sklearn import ensemble, linear_model
+
+    plain, curbed = (linear_model.LogisticRegression(C=float(c), max_iter=3000) for c in (0.1, pick(rng, 0.03, 0.3)))
+    forest = ensemble.ExtraTreesClassifier(
+        200, min_samples_leaf=int(pick(rng, 4, 6)), max_features=0.3, random_state=seed
+    )
+    return [("plain", plain), ("curbed", curbed), ("forest", forest)], [1.0, 1.0, float(pick(rng, 0.7, 1.0, 1.5))]
+
+
+def _voters(rng: np.random.Generator, seed: int) -> Members:
+    """Few interviews and noisy answers: smooth models of the grade as a number."""
+    from sklearn import ensemble, linear_model
+
+    forest = ensemble.ExtraTreesRegressor(
+        150, min_samples_leaf=int(pick(rng, 3, 4, 6)), max_features=float(pick(rng, 0.4, 0.6)), random_state=seed
+    )
+    members = [
+        ("linear", linear_model.BayesianRidge()),
+        ("smooth", splines(linear_model.Ridge(float(pick(rng, 10.0, 30.0))))),
+        ("forest", forest),
+    ]
+    return members, [2.0, 1.0, float(pick(rng, 1.0, 2.0))]
+
+
 EXPERT_MODELS: dict[str, Callable[[np.random.Generator, int], Members]] = {
+    "cancelled-flights": _cancelled,
     "leaf-shape": _leaves,
     "meat-spectra": _spectra,
+    "party-scale": _voters,
     "tweet-valence": _words,
 }
 """Task id -> (random numbers, seed) -> the members of an expert's vote."""

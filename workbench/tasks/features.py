@@ -260,8 +260,8 @@ def _patches(frame: pd.DataFrame) -> pd.DataFrame:
     power = np.abs(np.fft.fft2(pixels - pixels.mean(axis=(1, 2), keepdims=True))) ** 2
     ring = np.hypot(*np.meshgrid(np.fft.fftfreq(8), np.fft.fftfreq(8)))
     steps = np.sort(np.abs(np.concatenate([across.reshape(-1, 56), down.reshape(-1, 56)], axis=1)), axis=1)
-    frame["mean"], frame["spread"] = pixels.mean(axis=(1, 2)), np.log(pixels.std(axis=(1, 2)))
-    frame["rough"] = np.log((across**2).mean(axis=(1, 2)) + (down**2).mean(axis=(1, 2)))
+    frame["mean"], frame["spread"] = pixels.mean(axis=(1, 2)), np.log1p(pixels.std(axis=(1, 2)))
+    frame["rough"] = np.log1p((across**2).mean(axis=(1, 2)) + (down**2).mean(axis=(1, 2)))
     frame["rough_half"] = np.log1p(np.diff(halves, axis=2).var(axis=(1, 2)) + np.diff(halves, axis=1).var(axis=(1, 2)))
     frame["steepest"], frame["usual_step"] = steps[:, -5:].mean(axis=1), steps[:, 56]
     for band, (low, high) in enumerate(((0.01, 0.2), (0.2, 0.35), (0.35, 0.8))):

@@ -210,6 +210,7 @@ RECIPES: tuple[Recipe, ...] = (
             id_prefix="D",
             train_target="cancelled",
             seed=1111,
+            test_rows=3000,
             summary="Predict which flights are cancelled; few are.",
             row="a flight that was to leave one of three airports; train and test hold different days",
             target="1 if the flight was cancelled, else 0",
