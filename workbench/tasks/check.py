@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from workbench.tasks.gates import above_ceiling
 from workbench.tasks.leaderboard import better
 from workbench.tasks.leakage import find_leak, tables, target_codes
 from workbench.tasks.metrics import BINARY
@@ -202,6 +203,10 @@ def _thresholds(task: MleTask) -> str | None:
     return None
 
 
+def _ceiling(task: MleTask) -> str | None:
+    return above_ceiling(task, read_config(task.folder))
+
+
 def _ids(task: MleTask) -> str | None:
     train, test, sample = (set(map(canonical_id, frame[task.id_column])) for frame in _public(task))
     private = set(answers(task).form.rows)
@@ -248,6 +253,7 @@ PROOFS: dict[str, Proof] = {
     "a constant gets the floor": _constant,
     "row order is no matter": _order,
     "thresholds": _thresholds,
+    "below the ceiling": _ceiling,
     "no look-up": find_leak,
     "split": _split,
     "stated": _stated,
