@@ -89,7 +89,7 @@ def test_a_huge_file_is_refused_without_being_read(tmp_path: Path) -> None:
             ["used-cars", str(ROOT / "README.md")],
             f"'{ROOT / 'README.md'}' is not named *.csv: expected the CSV file of a submission, as mle-bench does.",
         ),
-        (["all", str(SAMPLE)], "'all' names 8 tasks: expected one, see `workbench tasks list`."),
+        (["all", str(SAMPLE)], "'all' names 22 tasks: expected one, see `workbench tasks list`."),
         (["used-carts", str(SAMPLE)], "'used-carts' is no task, set or folder: did you mean 'used-cars'?"),
     ],
 )

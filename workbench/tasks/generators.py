@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,12 +24,12 @@ from numpy.typing import NDArray
 
 from workbench.config import ROOT
 from workbench.tasks.build import Blueprint, Keys, build_task
+from workbench.tasks.catalog import SYNTHETIC
 from workbench.tasks.gates import weak_board
 from workbench.tasks.mle import SPLITS, MleTask, answers, grade, load_task, submission_bytes
 from workbench.tasks.submission import canonical_id
 from workbench.types import WorkbenchError
 
-PREFIX = "synthetic:"
 MADE_DIR = ROOT / "out" / "tasks"
 TRAIN_ROWS, TEST_ROWS = 600, 1500
 ENTRIES = 60
@@ -54,7 +55,7 @@ class Law:
     """A kind of task: its metric, and how (random numbers, features) become the target and the best predictions."""
 
     metric: str
-    target: Callable[[Rng, "Signals"], tuple[NDArray[np.generic], Array]]
+    target: Callable[[Rng, Signals], tuple[NDArray[np.generic], Array]]
     summary: str
     meaning: str
     classes: tuple[str, ...] = ()
@@ -75,7 +76,7 @@ class Signals:
         self.words = [rng.integers(int(rng.integers(3, len(LEVELS) + 1)), size=rows) for _ in range(words)]
 
     def draw(self) -> Array:
-        """One signal per row, with mean 0 and deviation 1: each column's own part, and parts of two columns together."""
+        """One signal per row, with mean 0 and deviation 1: parts of one column each, and of two together."""
         rng = self._rng
         parts = [_bent(rng, column) * rng.uniform(0.6, 1.4) for column in self.numbers]
         parts += [rng.normal(size=len(LEVELS))[column] * 0.7 for column in self.words]
@@ -102,11 +103,11 @@ class Signals:
 def _bent(rng: Rng, values: Array) -> Array:
     """A function of one column: a line, a wave, a step, a bend or a bowl."""
     at, pace = rng.normal() * 0.5, rng.uniform(1.5, 2.5)
-    shapes = (values, np.sin(pace * values), (values > at) * 1.0, np.abs(values - at), values**2)
+    shapes = (values, np.sin(pace * values), np.where(values > at, 1.0, 0.0), np.abs(values - at), values**2)
     return _standard(shapes[int(rng.integers(len(shapes)))]) * rng.choice([-1.0, 1.0])
 
 
-def _standard(values: Array) -> Array:
+def _standard(values: NDArray[Any]) -> Array:
     return np.asarray((values - values.mean()) / max(values.std(), 1e-9))
 
 
@@ -148,13 +149,17 @@ def _regression(rng: Rng, signals: Signals) -> tuple[NDArray[np.generic], Array]
 
 
 def _count(rng: Rng, signals: Signals) -> tuple[NDArray[np.generic], Array]:
-    """Counts of Poisson; the best prediction is exp(E ln(1 + y)) - 1, summed over the counts that occur."""
+    rate = np.exp(np.clip(rng.uniform(1.2, 2.2) + 0.8 * signals.draw(), None, 5.0))
+    return rng.poisson(rate), best_count(rate)[:, None]
+
+
+def best_count(rate: Array) -> Array:
+    """What errs least in ln(1 + y) for counts of Poisson with these rates: exp(E ln(1 + y)) - 1, summed over counts."""
     from scipy.stats import poisson
 
-    rate = np.exp(np.clip(rng.uniform(1.2, 2.2) + 0.8 * signals.draw(), None, 5.0))
     counts = np.arange(int(rate.max() + 12 * np.sqrt(rate.max()) + 10))
-    mean_log = np.concatenate([poisson.pmf(counts, part[:, None]) @ np.log1p(counts) for part in np.split(rate, 10)])
-    return rng.poisson(rate), np.expm1(mean_log)[:, None]
+    parts = np.array_split(rate, max(1, len(rate) // 2000))  # a table of rates and counts at a time
+    return np.expm1(np.concatenate([poisson.pmf(counts, part[:, None]) @ np.log1p(counts) for part in parts]))
 
 
 LAWS: dict[str, Law] = {
@@ -167,7 +172,7 @@ LAWS: dict[str, Law] = {
 
 
 def world(kind: str, seed: int, rows: int = TRAIN_ROWS + TEST_ROWS, draw: int = 0) -> World:
-    """A table of `rows` (a multiple of ten) with what its law predicts. `draw` numbers the laws of one seed."""
+    """A table of `rows` with what its law predicts. `draw` numbers the laws of one seed."""
     rng = np.random.default_rng([seed, list(LAWS).index(kind), draw])
     signals = Signals(rng, rows)
     target, best = LAWS[kind].target(rng, signals)
@@ -182,8 +187,8 @@ def synthetic_folder(name: str, root: Path = MADE_DIR) -> Path:
     match = re.fullmatch(r"([a-z]+)-(0|[1-9]\d{0,8})", name)
     if match is None or match[1] not in LAWS:
         raise WorkbenchError(
-            f"'{PREFIX}{name}' is no synthetic task: expected {PREFIX}KIND-SEED, KIND one of {', '.join(LAWS)}, "
-            f"for example {PREFIX}binary-7."
+            f"'{SYNTHETIC}{name}' is no synthetic task: expected {SYNTHETIC}KIND-SEED, KIND one of {', '.join(LAWS)}, "
+            f"for example {SYNTHETIC}binary-7."
         )
     folder = root / f"synthetic-{name}"
     if folder.is_dir():
@@ -216,7 +221,8 @@ def make_task(kind: str, seed: int, folder: Path) -> MleTask:
         reason = weak_board(task)
         if reason is None:
             return task
-    raise WorkbenchError(f"'{PREFIX}{kind}-{seed}' has no law with a sound board (the last: {reason}): take another seed.")
+    why = str(reason).rstrip(".")
+    raise WorkbenchError(f"'{SYNTHETIC}{kind}-{seed}' has no law with a sound board ({why}): take another seed.")
 
 
 def _blueprint(kind: str, seed: int) -> Blueprint:
@@ -230,7 +236,7 @@ def _blueprint(kind: str, seed: int) -> Blueprint:
         summary=law.summary,
         row="a thing with its traits f01, f02 and so on",
         target=law.meaning,
-        source=f"drawn from a known law: {PREFIX}{kind}-{seed}",
+        source=f"drawn from a known law: {SYNTHETIC}{kind}-{seed}",
         licence="CC0-1.0",
         note="Some traits say nothing, and only these may be blank.",
         classes=law.classes,

@@ -197,7 +197,7 @@ def _check_shapes(config: dict[str, Any], metric: Metric, path: Path) -> None:
     if type(config["seed"]) is not int or config["seed"] < 0:
         raise WorkbenchError(f"seed={config['seed']!r} in '{path}': expected an integer of 0 or more.")
     for name in ("dummy_score", "ceiling"):
-        scores = config.get(name)
+        scores: Any = config.get(name)
         if scores is None and name == "ceiling":
             continue
         numbers = isinstance(scores, dict) and all(type(scores.get(split)) in (int, float) for split in SPLITS)
