@@ -334,9 +334,8 @@ def build_embedded(names: Sequence[str] = (), root: Path | None = None, progress
         folder.parent.mkdir(parents=True, exist_ok=True)
         tasks.append(build_task(recipe.blueprint, frame, folder, keys=keys, progress=progress))
         if reason := weak_board(tasks[-1]):
-            raise WorkbenchError(
-                f"'{name}' is built and not fit to measure ({reason.rstrip('.')}): take another source."
-            )
+            why = reason.rstrip(".")
+            raise WorkbenchError(f"'{name}' is built and not fit to measure ({why}): take another source or split.")
     return tasks
 
 
