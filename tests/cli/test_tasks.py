@@ -107,7 +107,7 @@ def test_failed_proofs_as_json(tasks: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("used-carts", "'used-carts' is no task, set or folder: did you mean 'used-cars'?"),
+        ("used-carts", "'used-carts' is no task, set or folder: did you mean 'used-cars' or 'homes-cat'?"),
         (str(CARS / "config.yaml"), "config.yaml' is a file: a task is a folder with config.yaml, description.md, "),
     ],
 )
