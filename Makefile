@@ -89,7 +89,7 @@ soak: venv-test ## all tests at full counts, a real pretrained model among them
 	@exec $(BIN)/python -m pytest -m "not browser" --timeout=3600 $(PYTEST)
 
 gpu-check: venv ## on a machine with a GPU: equality, speed and memory there, in minutes, without network or sandbox
-	@$(BIN)/workbench gpu-check
+	@exec $(BIN)/workbench gpu-check
 
 lab: venv ## JupyterLab on the notebooks, opening 04
 	@exec $(BIN)/workbench lab

@@ -80,11 +80,11 @@ def test_a_request_is_pending_until_the_step_it_is_applied_at() -> None:
 @pytest.mark.parametrize(
     ("knob", "value", "sentence"),
     [
-        ("temperature", 9, "temperature=9 is not accepted: input should be less than or equal to 5."),
+        ("temperature", 9, "temperature=9 is not accepted: expected a number from 0.1 to 5; give one, such as the"),
         ("temperature", float("nan"), "temperature=nan is not accepted"),
         ("temperature", "warm", "temperature='warm' is not accepted"),
-        ("temperature", True, "temperature=True is not accepted: it takes a number."),
-        ("group_size", 1, "group_size=1 is not accepted: input should be greater than or equal to 2."),
+        ("temperature", True, "temperature=True is not accepted: expected a number from 0.1 to 5"),
+        ("group_size", 1, "group_size=1 is not accepted: expected a whole number from 2 to 256"),
         ("steps", 2.5, "steps=2.5 is not accepted"),
         ("temprature", 1.0, "'temprature' is no knob: did you mean 'temperature'?"),
         ("xyz", 1.0, "'xyz' is no knob: the knobs are steps, groups"),
@@ -350,6 +350,34 @@ def test_progress_tells_phase_seconds_and_a_heartbeat() -> None:
     c.finished(error="out of memory")
     assert c.status == "failed"
     assert c.progress()["error"] == "out of memory"
+
+
+def test_the_time_to_go_falls_between_reports_stands_in_a_pause_and_is_unknown_once_it_is_over() -> None:
+    now = [0.0]
+    c = Control(make_config(steps=7), clock=lambda: now[0])
+    c.report(phase="training", eta_s=60)
+    now[0] = 20
+    c.report(phase="acting")
+    assert c.progress()["eta_s"] == 40
+    c._waited += 15  # as a pause counts
+    assert c.progress()["eta_s"] == 55
+    now[0] = 100
+    assert c.progress()["eta_s"] is None
+    c.report(eta_s=5)
+    assert c.progress()["eta_s"] == 5
+    c.report(eta_s=None)
+    assert c.progress()["eta_s"] is None
+
+
+def test_the_step_going_on_is_told_from_the_last_one_done() -> None:
+    c = Control(make_config(steps=2), clock=lambda: 0.0)
+    assert c.progress()["running"] is None
+    for step in (1, 2):
+        c.boundary(step)
+        assert (c.progress()["running"], c.progress()["step"]) == (step, step - 1)
+        c.report(phase="training", step=step)
+    c.boundary(3)
+    assert (c.progress()["running"], c.progress()["step"]) == (None, 2), "what follows is no step"
 
 
 # --- many threads

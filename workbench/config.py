@@ -5,9 +5,11 @@ A field marked `live=True` is a knob: it may be changed while a run goes on (con
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -165,14 +167,15 @@ class Config(BaseModel):
     @classmethod
     def _no_number(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
-            raise ValueError("true and false are no values of this setting")
+            raise ValueError("true and false are no numbers, although Python counts with them")
         return value
 
     @model_validator(mode="after")
     def _compatible(self) -> Config:
         if self.mismatch != "none" and self.ratio != "decoupled":
             raise ValueError(
-                f"mismatch={self.mismatch} needs ratio=decoupled: with recorded ratios the mismatch weight is 1"
+                f"mismatch={self.mismatch} needs ratio=decoupled: with recorded ratios the mismatch weight is 1; "
+                "set ratio=decoupled or mismatch=none"
             )
         return self
 
@@ -214,21 +217,36 @@ def _sentence(build: Any) -> Config:
         raise WorkbenchError(text if text.endswith("?") else f"{text}.") from None
 
 
-_WANTED = {"int": "expected a whole number", "float": "expected a number", "bool": "expected true or false"}
-
-
 def _explain(item: Any) -> str:
     name = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        import difflib
-
         near = difflib.get_close_matches(name, Config.model_fields, n=1)
         hint = f"did you mean '{near[0]}'?" if near else "see `workbench train --help` for the settings"
         return f"'{name}' is no setting: {hint}"
     if not name:
         return str(item["msg"]).removeprefix("Value error, ")
-    reason = _WANTED.get(item["type"].partition("_")[0], str(item["msg"]).removeprefix("Value error, "))
-    return f"{name}={item['input']!r} is not accepted: {reason[0].lower()}{reason[1:]}"
+    default = f"the default {name}={Config.model_fields[name].default}"
+    return f"{name}={item['input']!r} is not accepted: expected {accepted(name)}; give one, such as {default}"
+
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def accepted(name: str) -> str:
+    """What a setting takes, in words: `a whole number from 1 to 64`, or its choices."""
+    field = Config.model_fields[name]
+    kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not NoneType]
+    if get_origin(field.annotation) is Literal:
+        return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
+    bounds = {key: f"{getattr(each, key):.10g}" for each in field.metadata for key in _BOUNDS if hasattr(each, key)}
+    words = [text.format(bounds[key]) for key, text in _BOUNDS.items() if key in bounds]
+    if set(bounds) == {"ge", "le"}:
+        words = [f"from {bounds['ge']} to {bounds['le']}"]
+    none = " or None" if len(kinds) < len(get_args(field.annotation)) else ""
+    return f"{_KINDS[kinds[0]]} {' and '.join(words)}".rstrip() + none
+
+
+_BOUNDS = {"ge": "of at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
 
 STRATEGIES: tuple[str, ...] = get_args(Strategy)

@@ -85,8 +85,10 @@ class Control:
         self._next_step = done + 1
         self._progress: dict[str, Any] = {"phase": "not started", "step": done}
         self._error: str | None = None
+        self._running: int | None = None
         self._begun: float | None = None
         self._waited = 0.0
+        self._estimated = 0.0
         self._heartbeat = time.time()
 
     # --- buttons
@@ -167,8 +169,6 @@ class Control:
             return replace(asked, outcome="refused", reason=_no_knob(knob, self._knobs))
         old = getattr(expected, knob)
         asked = replace(asked, old=old)
-        if isinstance(value, bool):
-            return replace(asked, outcome="refused", reason=f"{knob}={value} is not accepted: it takes a number.")
         try:
             new = getattr(change(expected, **{knob: value}), knob)
         except WorkbenchError as error:
@@ -217,7 +217,7 @@ class Control:
         Past the last step it does not wait. Raises StopRequested after `stop`.
         """
         with self._condition:
-            self._next_step = step
+            self._next_step, self._running = step, None
             self._repeat(step)
             if self._begun is None:
                 self._begun = self._clock()
@@ -234,6 +234,7 @@ class Control:
             self._apply()
             if step <= self._config.steps:
                 self._single = max(self._single - 1, 0)
+                self._running = step
             self._status = "running"
             return self._config
 
@@ -265,7 +266,7 @@ class Control:
     def report(self, **progress: Any) -> None:
         """Say where the run is: any of phase, step, steps, done, total, reward, valid_action_rate, eta_s, warning, …
 
-        A new phase drops `done` and `total` of the one before.
+        A new phase drops `done` and `total` of the one before. `eta_s`: seconds to go from now; None: not known.
         """
         with self._condition:
             if progress.get("phase", self._progress["phase"]) != self._progress["phase"]:
@@ -276,7 +277,19 @@ class Control:
                 self._status = "stopping" if self._stop else "running"
             if self._begun is None:
                 self._begun = self._clock()
+            if "eta_s" in progress:
+                self._estimated = self._seconds()
             self._heartbeat = time.time()
+
+    def _seconds(self) -> float:
+        """Seconds that the run has been going on, without pauses."""
+        return max(self._clock() - self._begun - self._waited, 0.0) if self._begun is not None else 0.0
+
+    def _eta(self) -> float | None:
+        """What is left of the last estimate; None where it proved too short."""
+        estimate = self._progress.get("eta_s")
+        left = None if estimate is None else estimate - (self._seconds() - self._estimated)
+        return None if left is None or left < 0 else left
 
     def finished(self, *, stopped: bool = False, error: str | None = None) -> None:
         """The trainer has left: at its end, after a stop (then `start` may follow), or with an error."""
@@ -290,18 +303,19 @@ class Control:
     def progress(self) -> dict[str, Any]:
         """What `report` said last, and status, seconds (running, without pauses), steps, heartbeat, error.
 
-        `heartbeat` is the time (seconds since 1970) of the trainer's last sign of life.
+        `step` is the last one done, `running` the one going on, None between two and after the last. `eta_s` falls from
+        one report to the next. `heartbeat` is the time (seconds since 1970) of the trainer's last sign of life.
         """
         with self._condition:
-            running = self._clock() - self._begun - self._waited if self._begun is not None else 0.0
             return {
                 "steps": self._config.steps,
                 "reward": None,
                 "valid_action_rate": None,
-                "eta_s": None,
                 "warning": None,
-                "seconds": max(running, 0.0),
+                "seconds": self._seconds(),
                 **self._progress,
+                "running": self._running,
+                "eta_s": self._eta(),
                 "status": self._status,
                 "error": self._error,
                 "heartbeat": self._heartbeat,

@@ -62,6 +62,7 @@ def writing(path: Path, error: Exception) -> WorkbenchError:
     """The sentence for an error while writing in a run folder."""
     number = error.errno if isinstance(error, OSError) else None
     text = str(error).lower() if isinstance(error, sqlite3.Error) else ""  # that of an OSError names files
+    why = error.strerror if isinstance(error, OSError) and error.strerror else error
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "full" in text or "disk i/o" in text:
         there = os.path.exists(path / "config.json")  # written last, when a run is created
         again = (
@@ -70,11 +71,11 @@ def writing(path: Path, error: Exception) -> WorkbenchError:
             else "start it again"
         )
         return WorkbenchError(
-            f"'{path}' cannot be written any more, the disk is full or failing ({error}): free some space and {again}."
+            f"'{path}' cannot be written any more, the disk is full or failing ({why}): free some space and {again}."
         )
     if number in (errno.EACCES, errno.EPERM, errno.EROFS) or "readonly" in text or "unable to open" in text:
-        return WorkbenchError(f"'{path}' cannot be written ({error}): choose a folder you may write, --run DIR.")
-    return WorkbenchError(f"'{path}' cannot be written ({error}): mend this or choose another folder, --run DIR.")
+        return WorkbenchError(f"'{path}' cannot be written ({why}): choose a folder you may write, --run DIR.")
+    return WorkbenchError(f"'{path}' cannot be written ({why}): mend this or choose another folder, --run DIR.")
 
 
 def refuse_taken(path: Path) -> None:

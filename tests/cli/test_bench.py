@@ -40,7 +40,14 @@ def test_the_sandbox_is_measured_against_a_cold_python(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["sandpit"], "'sandpit' is no suite: expected one of sandbox, generation, training, step, together, all."),
+        (
+            ["sandbox", "--policy", "tiny"],
+            "--policy goes with a model, not with the sandbox: leave it out, or measure a step.",
+        ),
+        (
+            ["sandbox", "--prompts", "2"],
+            "--prompts goes with a model, not with the sandbox: leave it out, or measure a step.",
+        ),
         (["sandbox", "--repeats", "0"], "repeats=0 is not accepted: expected at least 1."),
     ],
 )

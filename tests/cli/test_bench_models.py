@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from workbench.cli import bench_work
@@ -16,6 +20,7 @@ from workbench.cli.bench_sweep import FIELDS, draw, sweep
 from workbench.cli.bench_trl import micro_batches
 from workbench.cli.bench_work import Model, Workload, make_workload
 from workbench.cli.main import run_command
+from workbench.types import WorkbenchError
 
 SIZES = "--policy tiny --prompts 2 --prompt-tokens 8 --group-size 2 --completion-tokens 3 --repeats 1".split()
 SMALL = {"prompts": 2, "prompt_tokens": 8, "group_size": 2, "completion_tokens": 3}
@@ -135,9 +140,11 @@ def test_all_suites_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["step", "--dtype", "fp8"], "dtype='fp8' is not accepted: expected fp32, bf16 or auto."),
-        (["step", "--adapter", "dora"], "adapter='dora' is not accepted: expected lora, full or auto."),
-        (["step", "--against", "verl"], "--against verl is not known: expected trl."),
+        (["step", "--policy", " "], "--policy is empty: name a hub id, a folder or a GGUF file, or leave it out."),
+        (
+            ["step", "--policy", "tiny", "--prompt-tokens", "1000000000"],
+            "--prompt-tokens 1000000000 and --completion-tokens 64 are more than the 2048 positions of the model",
+        ),
         (
             ["sandbox", "--against", "trl"],
             "--against trl goes with a model: expected generation, training, step or all.",
@@ -149,6 +156,62 @@ def test_all_suites_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_mistake_is_one_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["bench", *words]) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["sandpit"],
+            "Invalid value for 'suite': 'sandpit' is not one of 'sandbox', 'generation', 'training', 'step',",
+        ),
+        (["step", "--dtype", "fp8"], "Invalid value for '--dtype': 'fp8' is not one of 'fp32', 'bf16', 'auto'. See"),
+        (["step", "--adapter", "dora"], "Invalid value for '--adapter': 'dora' is not one of"),
+        (["step", "--against", "verl"], "Invalid value for '--against': 'verl' is not one of 'trl'."),
+        (["step", "--prompts", "0"], "Invalid value for '--prompts'"),
+    ],
+)
+def test_a_choice_that_does_not_exist(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["bench", *words]) == 2
+    assert capsys.readouterr().err.startswith(sentence)
+
+
+@pytest.mark.parametrize("given", [None, "tiny"])
+def test_the_policy_that_stands_in_is_named(
+    given: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench_work, "find_spec", lambda name: None)
+    words = [word for word in SIZES if word not in ("--policy", "tiny")]
+    _, told = bench(capsys, "generation", *words, *(["--policy", given] if given else []))
+    assert ("SmolLM2 is not installed, so the tiny policy is measured" in told) == (given is None)
+
+
+def test_a_sweep_that_cannot_be_written_is_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    table = tmp_path / "file" / "t.csv"
+    told: list[str] = []
+    with pytest.raises(WorkbenchError, match=r"t\.csv' cannot be written \(File exists\)"):
+        sweep(make_workload("tiny", **SMALL), 1, None, told.append, table=table, plot=tmp_path / "p.svg")
+    assert told == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_goes_on_after_the_end(number: int) -> None:
+    """Neither side's process outlives the command, however it ends."""
+    command = [sys.executable, "-m", "workbench", "bench", "step", "--policy", "tiny", "--repeats", "1000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        while "warming up" not in process.stderr.readline():
+            assert process.poll() is None
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert children
+        process.send_signal(number)
+        process.wait(20)
+        _, alive = psutil.wait_procs(children, timeout=10)
+        assert not alive
+        if number == signal.SIGINT:
+            assert process.returncode == 130
+            assert process.stderr.read().splitlines()[-1] == "Interrupted."
 
 
 def test_a_missing_peer_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

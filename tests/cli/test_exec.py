@@ -68,6 +68,24 @@ def test_without_json_the_reason_is_told_on_stderr(tmp_path: Path, capsys: pytes
     assert said.err.endswith("]\nStopped after 1 s of wall time.\n")
 
 
+def test_an_error_is_told_once_and_little_memory_is_not_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "fails.py"
+    program.write_text("raise ValueError('bad')")
+    assert run_command(["exec", "--thin", str(program)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("ValueError: bad") == 1
+    assert said.splitlines()[-2] == "ValueError: bad"
+    assert ", under 1 MB beyond Python's own, isolation" in said.splitlines()[-1]
+    program.write_text("import sys; sys.exit(3)")
+    assert run_command(["exec", "--thin", str(program)]) == 1
+    assert capsys.readouterr().err.endswith("]\nEnded with exit code 3.\n"), "what stands nowhere else is told"
+    program.write_text("held = bytearray(20 * 2**20)")
+    assert run_command(["exec", "--thin", str(program)]) == 0
+    assert ", 20 MB beyond Python's own, " in capsys.readouterr().err
+
+
 def test_what_is_told_stands_on_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = tmp_path / "brief.py"
     program.write_text("import sys; sys.stderr.write('no end of line')")
@@ -206,7 +224,7 @@ def test_a_terminal_is_shown_what_a_pipe_is_given(
     reason = rb"\x1b[2Jend" if seen == "stderr" else b"\x1b[2Jend"
     end = told["stderr"].removeprefix(written["stderr"] + b"\n")
     assert end.startswith(reason + b"\n[runtime_error, ")
-    assert end.endswith(b"]\n" + reason + b"\n")
+    assert end.count(reason) == 1, "it stands above, as the last line of stderr"
 
 
 def test_a_terminal_of_another_encoding_is_written_to(hostile: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +17,7 @@ from workbench.agent import kernels, llama
 from workbench.agent.kernels import FAST, Flash, kernel_of
 from workbench.cli import gpu_check
 from workbench.cli.main import run_command
+from workbench.sandbox import workfolder
 
 SIZES = "--steps 2 --plain-steps 1".split()
 SMALL = ["--device", "cpu", "--policy", "tiny", *SIZES]
@@ -35,6 +41,45 @@ def test_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["gpu-check"]) == 1
     assert "no CUDA device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["tpu", "mps", "cuda:", "cuda:x", "auto", ""])
+def test_what_is_no_device_is_refused_before_anything_is_built(
+    device: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_check, "_big_policy", lambda *_: pytest.fail("it was built"))
+    assert run_command(["gpu-check", "--device", device]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"--device {device!r} is not accepted: expected cuda, cuda:N or cpu; give --device cpu")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_told_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["gpu-check", "--device", "cuda:5"]) == 1
+    assert capsys.readouterr().err.startswith("--device cuda:5: there is no CUDA device; run it on")
+
+
+def test_its_folder_goes_with_it_and_that_of_a_killed_one_at_the_next_start(tmp_path: Path) -> None:
+    """Neither SIGTERM nor SIGKILL leaves hundreds of megabytes behind for good."""
+    code = (
+        "import sys, time; from pathlib import Path; from workbench.cli import gpu_check, main\n"
+        "def build(folder, tell): (folder / 'model').write_text('x'); print('built', flush=True); time.sleep(60)\n"
+        "gpu_check._big_policy = build; main.main(['gpu-check', '--device', 'cpu'])"
+    )
+    prefix = workfolder._prefix("gpu-check")
+    for number, status, left in ((signal.SIGKILL, -9, 1), (signal.SIGTERM, 143, 0)):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+        )
+        assert process.stdout is not None
+        with process.stdout:
+            assert process.stdout.readline() == "built\n"
+            folders = [path.name for path in tmp_path.iterdir()]
+            assert [name.startswith(f"{prefix}{process.pid}-") for name in folders] == [True], folders
+            process.send_signal(number)
+            assert process.wait(20) == status
+        assert len(list(tmp_path.iterdir())) == left
 
 
 def test_a_wrong_result_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

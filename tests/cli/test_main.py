@@ -47,7 +47,7 @@ def test_a_wrong_command_line_is_one_line_and_status_2(
     [
         ("steps: 1\nseed: 2\nsteps: 3\n", "sets 'steps' twice"),
         ('{"config": {"seed": 1, "seed": 2}}', "sets 'seed' twice"),
-        ("steps: true\n", "steps=True is not accepted: true and false are no values of this setting"),
+        ("steps: true\n", "steps=True is not accepted: expected a whole number from 1 to"),
         ("- steps\n", "holds a list, not settings"),
         ("steps: [\n", "is no YAML or JSON"),
     ],
@@ -69,7 +69,11 @@ def test_a_file_of_settings_that_means_two_things_is_refused(
     [
         (["train", "--set", "stps=3"], "'stps' is no setting: did you mean 'steps'?"),
         (["train", "--set", "steps"], "'steps' is no setting: expected key=value"),
-        (["train", "--set", "steps=0"], "steps='0' is not accepted: input should be greater than or equal to 1"),
+        (["train", "--set", "steps=0"], "steps='0' is not accepted: expected a whole number from 1 to 1000000; give"),
+        (
+            ["train", "--set", "loss=ppo"],
+            "loss='ppo' is not accepted: expected grpo, dr_grpo, dapo, gspo or cispo; give",
+        ),
         (["train", "--set", "mismatch=mask"], "mismatch=mask needs ratio=decoupled"),
         (["train", "--config", "none.yaml"], "'none.yaml' does not exist"),
         (["train", "--config", "."], "'.' cannot be read (Is a directory): --config takes a YAML or JSON file"),

@@ -294,12 +294,37 @@ def test_a_step_costs_what_recording_the_one_before_took(make: Make, monkeypatch
     trainer = make(steps=3)
     save = trainer.run.save_checkpoint
     monkeypatch.setattr(trainer.run, "save_checkpoint", lambda *args: (time.sleep(0.5), save(*args)))
-    first, second = one_step(trainer), one_step(trainer)
+    first = one_step(trainer)
+    assert trainer.control.progress()["eta_s"] is None, "the first step is no measure of those to come"
+    second = one_step(trainer)
     assert first["seconds_record"] == 0
     assert second["seconds_record"] >= 0.5
     assert sum(value for name, value in second.items() if name.startswith("seconds_")) <= second["seconds"]
     eta = trainer.control.progress()["eta_s"]
-    assert eta == pytest.approx((first["seconds"] + second["seconds"]) / 2)
+    assert eta == pytest.approx(second["seconds"], abs=0.1)
+
+
+def test_while_drafts_are_measured_the_time_to_go_is_that_of_whole_batches(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "DRAFTS_PER_PROMPT", 4)
+    trainer = make(eval_drafts=8, eval_tasks="diamonds")
+    seen: list[tuple[int, float | None]] = []
+    report = trainer.control.report
+
+    def kept(**progress: Any) -> None:
+        report(**progress)
+        now = trainer.control.progress()
+        seen.append((now["done"], now["eta_s"]))
+
+    monkeypatch.setattr(trainer.control, "report", kept)
+    trainer._measured("after step 0", trainer.control.config)
+    assert {done for done, _ in seen} == set(range(9))
+    etas = dict(seen)  # the last of each
+    assert [etas[done] for done in range(4)] == [None] * 4
+    assert etas[4] is not None
+    assert etas[8] is not None
+    assert etas[4] > etas[8] > 0, "12 drafts are to go, then 8: the start is measured too"
 
 
 def test_policies_are_measured_before_and_after_on_other_tasks(settings: Config, tmp_path: Path) -> None:

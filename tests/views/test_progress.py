@@ -60,6 +60,15 @@ def test_lines() -> None:
     )
 
 
+def test_the_step_going_on_is_shown_and_none_before_the_first() -> None:
+    assert progress_line({"phase": "loading the policy", "step": 0, "steps": 40}) == "loading the policy"
+    acting = {"phase": "acting", "step": 0, "running": 1, "steps": 40, "done": 0, "total": 32}
+    assert progress_line(acting) == "step 1/40 · acting 0/32"
+    assert progress_line({"phase": "training", "step": 3, "running": None, "steps": 40}, "paused") == (
+        "paused · step 3/40 · training"
+    )
+
+
 def test_a_warning_is_written_when_it_is_new() -> None:
     training = Training(0.7)
     training.control.values["warning"] = "all groups are flat"

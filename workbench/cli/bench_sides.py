@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -69,6 +70,7 @@ def side(serve: Serve, work: Workload, name: str) -> Iterator[Side]:
 
 def _run(serve: Serve, pipe: Connection, work: Workload) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # stdout belongs to the result
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     try:
         serve(pipe, work)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
@@ -77,6 +79,14 @@ def _run(serve: Serve, pipe: Connection, work: Workload) -> None:
         pipe.send(("refused", str(error)))
     except BaseException:
         pipe.send(("failed", traceback.format_exc()))
+
+
+def _end_with_the_parent() -> None:
+    """Nobody waits for the result of a process whose parent was killed: what it computes may take minutes."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 # --- memory of this process

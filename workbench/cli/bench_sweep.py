@@ -17,6 +17,7 @@ from workbench.cli.bench_sides import Side
 from workbench.cli.bench_trl import micro_batches
 from workbench.cli.bench_work import Workload
 from workbench.config import ROOT
+from workbench.types import WorkbenchError
 
 GROUP_SIZES = (2, 4, 8, 16, 32)
 PROMPTS = (128, 512, 2048)
@@ -46,6 +47,8 @@ def sweep(
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
     """Medians of `repeats` steps of every size that the model can take; written to `table` and `plot`."""
     rows: list[Row] = []
+    for target in (table, plot):
+        _try_to_write(target)
     with ExitStack() as stack:
         ours, peer, facts = open_sides(stack, work, against, tell)
         longest = ours.facts["max_positions"] or max(prompts) + work.completion_tokens
@@ -68,10 +71,19 @@ def sweep(
             rows.append(row)
             tell(_line(row, len(rows), len(fitting) * len(group_sizes)))
             write_table(rows, table)
-    plot.parent.mkdir(parents=True, exist_ok=True)
     plot.write_text(draw(rows), encoding="utf-8")
     facts["written"] = {"table": str(table), "plot": str(plot)}
     return facts, _results(rows)
+
+
+def _try_to_write(target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.open("a").close()
+    except OSError as error:
+        raise WorkbenchError(
+            f"'{target}' cannot be written ({error.strerror}), and the sweep ends there: make it writable first."
+        ) from None
 
 
 def _peer(peer: Side, here: Workload, repeats: int, tokens: int, autocast: bool) -> tuple[dict[str, float], int]:

@@ -75,6 +75,14 @@ class Workload:
         draw = random.Random(f"{self.seed}/{number}/advantages")
         return [draw.gauss(0, 1) for _ in range(self.rows)]
 
+    def check(self, positions: int | None) -> None:
+        """Raise WorkbenchError where rows are longer than the `positions` of the model."""
+        if positions is not None and self.row_tokens > positions:
+            raise WorkbenchError(
+                f"--prompt-tokens {self.prompt_tokens} and --completion-tokens {self.completion_tokens} are more than "
+                f"the {positions} positions of the model: lower them."
+            )
+
     def described(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name not in ("seed", "device")}
 
@@ -96,6 +104,8 @@ def make_workload(
             "--against trl needs TRL, which is not installed: "
             "run .venv/bin/pip install -c constraints.txt -e '.[bench]'."
         )
+    if policy is not None and not policy.strip():
+        raise WorkbenchError("--policy is empty: name a hub id, a folder or a GGUF file, or leave it out.")
     work = Workload(policy or default_policy(), DTYPES[dtype], adapter=adapter, **sizes)
     work.config()
     return work

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
 
 from workbench.config import ROOT, Config, knobs, make_config, parse_settings
 from workbench.types import WorkbenchError
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")]
 
 
 class Interrupted(WorkbenchError):
@@ -32,6 +37,17 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _finite(item) for name, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal; stdout is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def given_options(context: Any) -> list[str]:
+    """The options of a command that its user wrote, as `--name`, in the order of its help."""
+    written = [one for one in context.command.params if context.get_parameter_source(one.name).name == "COMMANDLINE"]
+    return [one.opts[0] for one in written if one.opts[0].startswith("--")]
 
 
 def read_settings(file: Path | None, pairs: Sequence[str]) -> Config:
@@ -104,8 +120,6 @@ def is_run(path: Path) -> bool:
 
 def environment_path() -> dict[str, str]:
     """The environment for a process we start, with this interpreter's own tools and kernels before the user's."""
-    import sys
-
     own = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", "")
     return {**os.environ, "PATH": f"{own}{os.pathsep}{path}", "JUPYTER_PREFER_ENV_PATH": "1"}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from workbench.sandbox.records import MOST
+from workbench.sandbox.verdicts import last_line
 from workbench.types import Verdict, WorkbenchError
 
 if TYPE_CHECKING:
@@ -145,9 +146,10 @@ def show(result: dict[str, Any]) -> None:
     _write(sys.stdout, result["stdout"].data)
     errors = result["stderr"].data
     _write(sys.stderr, errors + b"\n" if errors and not errors.endswith(b"\n") else errors)
-    spent = f"{result['cpu_s']:.2f} s CPU, {result['wall_s']:.2f} s, {result['peak_mb']:.0f} MB"
+    peak = f"{result['peak_mb']:.0f} MB" if result["peak_mb"] >= 1 else "under 1 MB"
+    spent = f"{result['cpu_s']:.2f} s CPU, {result['wall_s']:.2f} s, {peak} beyond Python's own"
     print(f"[{result['verdict']}, {spent}, isolation level {result['level']}]", file=sys.stderr, flush=True)
-    if result["reason"]:
+    if result["reason"] and result["reason"] != last_line(str(result["stderr"])):  # which stands just above
         _write(sys.stderr, f"{result['reason']}\n".encode("utf-8", "backslashreplace"))
     for sentence in filter(None, (result["hint"], _left(result))):
         print(sentence, file=sys.stderr, flush=True)

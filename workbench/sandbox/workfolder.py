@@ -6,8 +6,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from workbench.sandbox.outer import NOBODY, is_root
@@ -107,9 +107,10 @@ def make(public: Path | None, base: Path | None = None) -> Path:
     return top
 
 
-def sweep() -> None:
-    """Remove the run folders whose owner was killed: a process of this user and pid namespace that is gone."""
-    prefix = _prefix()
+def sweep(kind: str = "run") -> None:
+    """Remove folders (of runs, or of another kind of work) whose owner was killed: a process of this user and pid
+    namespace that is gone."""
+    prefix = _prefix(kind)
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         owner = folder.name.removeprefix(prefix).partition("-")[0]
         with suppress(FileNotFoundError):  # another executor that starts now removes it as well
@@ -118,9 +119,17 @@ def sweep() -> None:
                 remove(folder)
 
 
-def _prefix() -> str:
+@contextmanager
+def scratch(kind: str) -> Iterator[Path]:
+    """A folder for temporary files of one `kind` of work, removed at its end; before, those that killed ones left."""
+    sweep(kind)
+    with tempfile.TemporaryDirectory(prefix=f"{_prefix(kind)}{os.getpid()}-") as folder:
+        yield Path(folder)
+
+
+def _prefix(kind: str = "run") -> str:
     """Containers may share a folder for temporary files, and have pids of their own."""
-    return f"workbench-run-{os.stat('/proc/self/ns/pid').st_ino}-"
+    return f"workbench-{kind}-{os.stat('/proc/self/ns/pid').st_ino}-"
 
 
 def remove(folder: Path) -> None:

@@ -82,7 +82,8 @@ def progress_line(progress: Mapping[str, Any], status: str = "") -> str:
     phase = str(progress.get("phase") or status or "starting")
     if progress.get("total"):
         phase += f" {progress.get('done', 0)}/{progress['total']}"
-    parts = [f"step {progress.get('step') or 0}/{progress['steps']}"] if progress.get("steps") else []
+    step = _step(progress)
+    parts = [f"step {step}/{progress['steps']}"] if step and progress.get("steps") else []
     parts.append(phase)
     for key, label in (("reward", "reward"), ("valid_action_rate", "valid")):
         if progress.get(key) is not None:
@@ -96,6 +97,11 @@ def progress_line(progress: Mapping[str, Any], status: str = "") -> str:
     if progress.get("warning"):
         parts.append(f"warning: {progress['warning']}")
     return " · ".join(parts)
+
+
+def _step(progress: Mapping[str, Any]) -> int:
+    """The step going on, else the last one done; 0 before the first."""
+    return progress.get("running") or progress.get("step") or 0
 
 
 class ProgressLog:
@@ -115,7 +121,7 @@ class ProgressLog:
     def __call__(self, progress: Mapping[str, Any], status: str = "", *, last: bool = False) -> None:
         now = time.monotonic()
         every = max(self._every_s, (now - self._started) / 120 if self._rarer else 0.0)
-        mark = (progress.get("phase"), progress.get("step"))
+        mark = (progress.get("phase"), _step(progress))
         new = mark != self._mark and (last or (now - self._last >= min(1.0, every) and every <= self._every_s))
         if not new and now - self._last < every:
             return
