@@ -41,9 +41,17 @@ class Config(BaseModel):
     # What is trained, on what
     policy: str = _fixed("tiny", "'tiny' (embedded), a Hugging Face id, a folder, or a GGUF file.", group="run")
     tasks: str = _fixed(
-        "train", "Task ids or globs, comma-separated; 'train' and 'heldout' name the embedded splits.", group="run"
+        "core",
+        "Task ids, globs or synthetic:KIND-SEED, comma-separated; 'train' names all 16 embedded training tasks, "
+        "'core' six quick ones of them.",
+        group="run",
     )
-    eval_tasks: str = _fixed("heldout", "Tasks measured before and after; they must not be among `tasks`.", group="run")
+    eval_tasks: str = _fixed(
+        "core-heldout",
+        "Tasks measured before and after; they must not be among `tasks`. 'heldout' names all six that are kept out, "
+        "'core-heldout' two of them.",
+        group="run",
+    )
     mlebench_repo: str | None = _fixed(
         None, "Checkout of mle-bench, for its tasks; None: what WORKBENCH_MLEBENCH says.", group="run"
     )

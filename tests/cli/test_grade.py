@@ -89,8 +89,11 @@ def test_a_huge_file_is_refused_without_being_read(tmp_path: Path) -> None:
             ["used-cars", str(ROOT / "README.md")],
             f"'{ROOT / 'README.md'}' is not named *.csv: expected the CSV file of a submission, as mle-bench does.",
         ),
-        (["all", str(SAMPLE)], "'all' names 8 tasks: expected one, see `workbench tasks list`."),
-        (["used-carts", str(SAMPLE)], "'used-carts' is no task, set or folder: did you mean 'used-cars'?"),
+        (["all", str(SAMPLE)], "'all' names 22 tasks: expected one, see `workbench tasks list`."),
+        (
+            ["used-carts", str(SAMPLE)],
+            "'used-carts' is no task, set or folder: did you mean 'used-cars' or 'homes-cat'?",
+        ),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

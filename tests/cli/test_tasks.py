@@ -18,8 +18,10 @@ CARS = TASKS / "used-cars"
 def test_list_names_every_task(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["tasks", "list", "--json"]) == 0
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)["tasks"]}
-    assert sorted(name for name, row in rows.items() if row["split"] == "heldout") == ["churn-lines", "used-cars"]
-    assert len(rows) == 8
+    assert sorted(name for name, row in rows.items() if row["split"] == "heldout") == [
+        *("bike-hours", "churn-lines", "concrete-strength", "phish-sites", "segment-tiles", "used-cars")
+    ]
+    assert len(rows) == 22
     assert rows["used-cars"] == {
         "id": "used-cars",
         "metric": "mae",
@@ -40,7 +42,7 @@ def test_the_list_is_never_cut(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert run_command(["tasks", "list"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == "id metric direction train rows test rows split dummy median gold licence".split()
-    assert len(lines) == 8
+    assert len(lines) == 22
     assert {line.split()[0]: line.split()[1:6] for line in lines}["loan-missing"] == [
         *("auc", "higher", "1200", "1200", "train")
     ]
@@ -51,8 +53,8 @@ def test_check_proves_all_embedded_tasks(capsys: pytest.CaptureFixture[str]) -> 
     assert run_command(["tasks", "check"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert out.count(" ok ") == 8
-    assert out.endswith("8 of 8 tasks prove themselves.\n")
+    assert out.count(" ok ") == 22
+    assert out.endswith("22 of 22 tasks prove themselves.\n")
 
 
 def test_names_globs_and_folders_are_checked_once_each(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,8 +84,8 @@ def test_every_failed_proof_is_one_sentence_and_the_others_go_on(
     assert run_command(["tasks", "check", str(tasks)]) == 1
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        "a-sound   ok      12 proofs",
-        "b-false   FAILED  2 of 12 proofs",
+        "a-sound   ok      13 proofs",
+        "b-false   FAILED  2 of 13 proofs",
         "c-broken  FAILED  1 of 1 proofs",
         "1 of 3 tasks prove themselves.",
     ]
@@ -105,7 +107,7 @@ def test_failed_proofs_as_json(tasks: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("used-carts", "'used-carts' is no task, set or folder: did you mean 'used-cars'?"),
+        ("used-carts", "'used-carts' is no task, set or folder: did you mean 'used-cars' or 'homes-cat'?"),
         (str(CARS / "config.yaml"), "config.yaml' is a file: a task is a folder with config.yaml, description.md, "),
     ],
 )

@@ -15,6 +15,8 @@ SCRIPTS = {
     "tempfile": "import tempfile\nwith tempfile.NamedTemporaryFile('w+') as f:\n    f.write('42'); f.seek(0); print(f.read())",
     "joblib": "from joblib import Parallel, delayed\nprint(sum(Parallel(n_jobs=-1)(delayed(int)(x) for x in (20, 22))))",
     "search": "import numpy as np\nfrom sklearn.linear_model import Ridge\nfrom sklearn.model_selection import GridSearchCV\nX = np.arange(40.).reshape(-1, 1)\nGridSearchCV(Ridge(), {'alpha': [1, 2]}, n_jobs=-1).fit(X, X.ravel()); print(42)",
+    "neighbours": "import numpy as np\nfrom sklearn.neighbors import KNeighborsClassifier\nX = np.random.default_rng(0).normal(size=(600, 30))\nKNeighborsClassifier().fit(X, X[:, 0] > 0).predict(X); print(42)",
+    "clusters": "import numpy as np\nfrom sklearn.cluster import KMeans\nX = np.random.default_rng(0).normal(size=(600, 30))\nKMeans(3).fit(X); print(42)",
     "plot": "import matplotlib; matplotlib.use('Agg')\nimport matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.savefig('x.png'); print(42)",
     "asyncio": "import asyncio\nasync def f(): await asyncio.sleep(0.01); return 42\nprint(asyncio.run(f()))",
     "sqlite": "import sqlite3\nprint(sqlite3.connect('x.db').execute('select 6 * 7').fetchone()[0])",

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from workbench.tasks.build import Blueprint, build_task
+from workbench.tasks.metrics import BINARY
 from workbench.tasks.mle import MleTask
 
 CLASSES = {"logloss": ("a", "b", "c"), "qwk": ("1", "2", "3"), "accuracy": ("x y", "z,w", "ü"), "f1": ("no", "yes")}
@@ -41,7 +42,7 @@ def _table(metric: str, rows: int = 300) -> pd.DataFrame:
     classes = CLASSES.get(metric)
     if classes:
         frame["y"] = [classes[int(code)] for code in pd.qcut(signal, len(classes), labels=False)]
-    elif metric == "auc":
+    elif metric in BINARY:
         frame["y"] = (signal > 1).astype(int)
     else:
         frame["y"] = signal + (20 if metric == "rmsle" else 0)

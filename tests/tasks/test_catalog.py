@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.tasks.catalog import HELDOUT, SETS, TASKS_DIR, TRAIN, load_tasks, task_folders
+from workbench.config import Config
+from workbench.tasks.catalog import CORE, CORE_HELDOUT, HELDOUT, SETS, TASKS_DIR, TRAIN, load_tasks, task_folders
 from workbench.tasks.metrics import METRICS
 from workbench.types import WorkbenchError
 
@@ -16,13 +17,21 @@ def ids(spec: str, **options) -> list[str]:
     return [folder.name for folder in task_folders(spec, **options)]
 
 
-def test_there_are_eight_of_different_metrics_two_held_out() -> None:
+def test_there_are_twenty_two_of_all_metrics_six_held_out() -> None:
     tasks = {task.id: task for task in load_tasks("all")}
     assert sorted(tasks) == sorted(path.name for path in TASKS_DIR.iterdir() if path.is_dir())
     assert {task.metric.name for task in tasks.values()} == set(METRICS)
-    assert (len(TRAIN), len(HELDOUT)) == (6, 2)
+    assert (len(TRAIN), len(HELDOUT)) == (16, 6)
     assert not set(TRAIN) & set(HELDOUT)
-    assert len({task.source for task in tasks.values()}) == 8
+    assert len({task.source for task in tasks.values()}) == 22
+    assert len({task.metric.name for task in tasks.values() if task.id in HELDOUT}) == 6
+
+
+def test_a_run_trains_on_few_of_them_unless_told_otherwise() -> None:
+    assert set(CORE) < set(TRAIN)
+    assert set(CORE_HELDOUT) < set(HELDOUT)
+    assert ids(Config().tasks) == list(CORE)
+    assert ids(Config().eval_tasks) == list(CORE_HELDOUT)
 
 
 @pytest.mark.parametrize(
@@ -31,10 +40,11 @@ def test_there_are_eight_of_different_metrics_two_held_out() -> None:
         ("heldout", HELDOUT),
         ("train", TRAIN),
         ("all", (*TRAIN, *HELDOUT)),
-        ("*-t*", ("delivery-time", "job-time")),
+        ("core,core-heldout", (*CORE, *CORE_HELDOUT)),
+        ("*-time", ("delivery-time", "job-time")),
         ("diamonds,*mond*, diamonds ,", ("diamonds",)),
         ("used-cars,train", ("used-cars", *TRAIN)),
-        ("[cu]*", ("churn-lines", "used-cars")),
+        ("[u-z]*", ("used-cars",)),
         ("loan-missin?", ("loan-missing",)),
     ],
 )
@@ -53,17 +63,20 @@ def test_a_path_is_a_task_or_a_folder_of_tasks(copied: Path, tmp_path: Path, mon
     monkeypatch.chdir(copied)
     assert task_folders(".") == [copied]
     assert ids("mine", extra_roots=[tmp_path]) == ["mine"]
-    assert ids("m*,used-cars", extra_roots=[tmp_path]) == ["mine", "used-cars"]
+    assert ids("mi*,used-cars", extra_roots=[tmp_path]) == ["mine", "used-cars"]
 
 
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("", "'' names no task: expected ids, globs, paths, or train, heldout, all."),
+        ("", "'' names no task: expected ids, globs, paths, or core, core-heldout, train, heldout, all."),
         (" , ", "' , ' names no task: expected ids"),
         ("diamnds", "'diamnds' is no task, set or folder: did you mean 'diamonds'?"),
-        ("heldot", "'heldot' is no task, set or folder: did you mean 'heldout'?"),
-        ("diamonds,nothing-*", "'nothing-*' is no task, set or folder: expected one of 'train', 'heldout', 'all', "),
+        ("heldot", "'heldot' is no task, set or folder: did you mean 'heldout' or 'core-heldout'?"),
+        (
+            "diamonds,nothing-*",
+            "'nothing-*' is no task, set or folder: expected one of 'core', 'core-heldout', 'train', ",
+        ),
         ("/no/such/folder", "'/no/such/folder' does not exist: expected the folder of a task"),
         (str(TASKS_DIR / "diamonds" / "config.yaml"), "config.yaml' is a file: a task is a folder with config.yaml, "),
         (str(TASKS_DIR / "diamonds" / "public"), "public' is no task folder: 'config.yaml' is missing; a task has "),

@@ -27,6 +27,8 @@ def column(*values: float) -> np.ndarray:
         ("f1", column(1, 0, 1, 0), column(1, 1, 0, 0), 0.5),
         # pairs (positive, negative): 0.8 > 0.1, 0.8 > 0.4, 0.4 = 0.4 counts half, 0.4 > 0.1
         ("auc", column(1, 0, 1, 0), column(0.8, 0.1, 0.4, 0.4), 3.5 / 4),
+        # best guess first: positive, negative, positive, negative; precision 1 and 2/3 at the positives
+        ("average_precision", column(1, 0, 1, 0), column(0.8, 0.5, 0.4, 0.1), (1 + 2 / 3) / 2),
         # one of four is wrong by 2: observed 4 / 4; by chance Σ (i - j)² = 5 + 3 + 9 + 9 over 16 pairs
         ("qwk", column(0, 1, 2, 2), column(0, 1, 2, 0), 1 - 1 / (26 / 16)),
     ],

@@ -125,7 +125,9 @@ def warm_up() -> None:
         plain = frame[["id", "x"]].fillna(0)
         for estimator in (RandomForestClassifier(3), HistGradientBoostingClassifier(max_iter=2)):
             estimator.fit(plain, frame["y"]).predict_proba(plain)
-        for estimator in (Ridge(), KNeighborsRegressor(), GradientBoostingRegressor(n_estimators=2)):
+        # compared by brute force, neighbours look once for thread pools, in a /proc that programs do not have
+        neighbours = KNeighborsRegressor(algorithm="brute")
+        for estimator in (Ridge(), neighbours, GradientBoostingRegressor(n_estimators=2)):
             mean_squared_error(frame["y"], estimator.fit(plain, frame["y"]).predict(plain))
         frame.groupby("c")["x"].mean()
         pd.get_dummies(frame).merge(frame[["id"]]).describe()

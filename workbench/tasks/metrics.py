@@ -1,4 +1,4 @@
-"""The eight metrics of the embedded tasks, computed by scikit-learn.
+"""The metrics of the embedded tasks, computed by scikit-learn.
 
 A metric sees two tables of equal shape, one row per id. For labels they hold class codes (0, 1, … in the order of the
 task's `classes`), for `logloss` one column per class (the truth one-hot), otherwise numbers.
@@ -50,6 +50,13 @@ def _auc(y_true: Table, y_pred: Table) -> float:
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(_codes(y_true), _column(y_pred)))
+
+
+def _average_precision(y_true: Table, y_pred: Table) -> float:
+    """Mean precision at the places of the positives, best guess first: Σ (recall step) · precision."""
+    from sklearn.metrics import average_precision_score
+
+    return float(average_precision_score(_codes(y_true), _column(y_pred)))
 
 
 def _logloss(y_true: Table, y_pred: Table) -> float:
@@ -110,6 +117,7 @@ LARGEST = 1e100
 
 METRICS: dict[str, Metric] = {
     "auc": Metric("auc", True, 1.0, _auc, "probability", 0.0, 1.0),
+    "average_precision": Metric("average_precision", True, 1.0, _average_precision, "probability", 0.0, 1.0),
     "logloss": Metric("logloss", False, 0.0, _logloss, "probability", 0.0, 1.0),
     "qwk": Metric("qwk", True, 1.0, _qwk, "label"),
     "rmse": Metric("rmse", False, 0.0, _rmse, "number", -LARGEST, LARGEST),
@@ -118,3 +126,5 @@ METRICS: dict[str, Metric] = {
     "accuracy": Metric("accuracy", True, 1.0, _accuracy, "label"),
     "f1": Metric("f1", True, 1.0, _f1, "label"),
 }
+BINARY = ("auc", "average_precision")
+"""Metrics of one probability per row, that of class 1, for targets 0 and 1."""

