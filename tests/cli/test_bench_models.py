@@ -168,6 +168,7 @@ def test_a_mistake_is_one_sentence(words: list[str], sentence: str, capsys: pyte
             ["sandpit"],
             "Invalid value for 'suite': 'sandpit' is not one of 'sandbox', 'generation', 'training', 'step',",
         ),
+        ([], "Missing argument 'suite'. Choose from: "),
         (["step", "--dtype", "fp8"], "Invalid value for '--dtype': 'fp8' is not one of 'fp32', 'bf16', 'auto'. See"),
         (["step", "--adapter", "dora"], "Invalid value for '--adapter': 'dora' is not one of"),
         (["step", "--against", "verl"], "Invalid value for '--against': 'verl' is not one of 'trl'."),

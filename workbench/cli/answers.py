@@ -16,7 +16,9 @@ class Terminated(BaseException):
 
 def usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
     """One sentence for a wrong command line: what is wrong, the value given, where to look."""
-    message = error.format_message().splitlines()[0].rstrip(".").replace("Value error, ", "")
+    lines = error.format_message().splitlines()
+    words = lines if lines[0].endswith("Choose from:") else lines[:1]
+    message = " ".join(line.strip() for line in words).rstrip(".").replace("Value error, ", "")
     message += "" if message.endswith("?") else "."
     names = getattr(getattr(error, "param", None), "opts", ())
     given = next((arguments[n + 1] for n, word in enumerate(arguments[:-1]) if word in names), None)
