@@ -1,4 +1,4 @@
-"""Which tasks there are: embedded ones by name, synthetic ones by kind and seed, folders and mle-bench's data by path."""
+"""Which tasks there are: embedded ones by name, synthetic ones by kind and seed, folders and mle-bench data by path."""
 
 from __future__ import annotations
 
