@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -267,14 +269,24 @@ def test_in_bf16_a_small_factor_is_not_taken_for_rounding(
     assert body_of(make_policy(policy=str(scaled), dtype="bfloat16").model) is None
 
 
-OTHERWISE = {
-    "smollm3": {"no_rope_layer_interval": 2, "pad_token_id": 0},
-    "helium": {"head_dim": 8},
-    "ernie4_5": {},
-    "granite": {"residual_multiplier": 0.5},
-    "arcee": {},
+WIDE = {"head_dim": 256, "num_attention_heads": 1, "num_key_value_heads": 1}
+OTHERWISE: dict[str, tuple[str, dict[str, Any]]] = {
+    "some layers without positions": ("smollm3", {"no_rope_layer_interval": 2, "pad_token_id": 0}),
+    "with one wide head": ("smollm3", {"no_rope_layer_interval": 2, "pad_token_id": 0, **WIDE}),
+    "pairs side by side": ("helium", {"head_dim": 8}),
+    "pairs side by side, too": ("ernie4_5", {}),
+    "layers that add half": ("granite", {"residual_multiplier": 0.5}),
+    "a larger embedding": ("granite", {"embedding_multiplier": 12.0, "attention_multiplier": 0.25}),
+    "no gate": ("arcee", {}),
 }
 """Families that turn, add or gate otherwise."""
+
+
+def _add_nothing(model: nn.Module) -> None:
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "o_proj" in name or "down_proj" in name:
+                parameter.zero_()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -283,13 +295,62 @@ def test_what_the_weights_hide_is_found(
     make_policy: MakePolicy, build_model: Callable[..., Path], tmp_path: Path, kind: str, dtype: str
 ) -> None:
     """A layer that adds nothing yet: its logits are right whatever it does, its gradients would not be."""
-    folder = build_model(tmp_path / kind, kind=kind, **OTHERWISE[kind])
-    policy = make_policy(policy=str(folder), dtype=dtype)
-    with torch.no_grad():
-        for name, parameter in policy.model.named_parameters():
-            if "o_proj" in name or "down_proj" in name:
-                parameter.zero_()
+    family, shape = OTHERWISE[kind]
+    policy = make_policy(policy=str(build_model(tmp_path / family, kind=family, **shape)), dtype=dtype)
+    _add_nothing(policy.model)
     assert llama._read(policy.model) is None
+
+
+class _Swapped(nn.Module):
+    """Gates what others do not."""
+
+    def __init__(self, mlp: Any) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj, self.down_proj, self.act_fn = (
+            mlp.gate_proj,
+            mlp.up_proj,
+            mlp.down_proj,
+            mlp.act_fn,
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found: Tensor = self.down_proj(self.gate_proj(inputs) * self.act_fn(self.up_proj(inputs)))
+        return found
+
+
+class _Hopeless(_Swapped):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) * float("nan")
+
+
+@pytest.mark.parametrize("kind", [_Swapped, _Hopeless])
+def test_a_layer_that_only_looks_alike_is_found(make_policy: MakePolicy, kind: type[_Swapped]) -> None:
+    policy = make_policy()
+    _add_nothing(policy.model)
+    assert llama._read(policy.model) is not None
+    policy.model.model.layers[-1].mlp = kind(policy.model.model.layers[-1].mlp)
+    assert llama._read(policy.model) is None
+
+
+def test_a_model_is_read_while_others_use_it(make_policy: MakePolicy) -> None:
+    """What the layers are given is noted of the reading thread alone, and no hook stays."""
+    policy = make_policy()
+    stop = Event()
+
+    def work() -> None:
+        with torch.no_grad():
+            while not stop.is_set():
+                policy.model(input_ids=torch.tensor([[1, 2, 3]]), use_cache=False)
+
+    with ThreadPoolExecutor(2) as pool:
+        busy = [pool.submit(work) for _ in range(2)]
+        try:
+            assert all(llama._read(policy.model) is not None for _ in range(10))
+        finally:
+            stop.set()
+        for one in busy:
+            one.result()
+    assert not any(layer._forward_hooks for layer in policy.model.model.layers)
 
 
 def test_small_weights_are_read_all_the_same(make_policy: MakePolicy) -> None:

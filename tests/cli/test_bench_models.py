@@ -150,6 +150,7 @@ def test_all_suites_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
             "--against trl goes with a model: expected generation, training, step or all.",
         ),
         (["training", "--sweep"], "--sweep measures steps, not training: use `workbench bench step --sweep`."),
+        (["step", "--sweep", "--prompt-tokens", "9"], "--prompt-tokens is what --sweep varies: leave one of the two"),
         (["step", "--policy", "nowhere/to/be/found"], "policy='nowhere/to/be/found' is neither a file"),
     ],
 )

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any, Protocol
 
 import torch
@@ -65,7 +64,8 @@ class HFGenerator:
         self.policy = policy
         self.max_rows = max_rows
         self._decoder: Decoder | None = None
-        self._busy = Lock()
+        self._calls: dict[str, object] = {}
+        """The call under way; a dict, for its `setdefault` asks and takes at once."""
 
     def generate(
         self,
@@ -91,7 +91,8 @@ class HFGenerator:
         """
         if len(seeds) != len(prompts) or any(len(row) != n for row in seeds):
             raise ValueError(f"seeds must be [{len(prompts)}][{n}]")
-        if wrong := next((seed for row in seeds for seed in row if not 0 <= seed < 2**64), None):
+        wrong = next((seed for row in seeds for seed in row if not 0 <= seed < 2**64), None)
+        if wrong is not None:
             raise ValueError(f"a seed is {wrong}: expected 0 to 2^64 - 1")
         self._check(prompts, max_new_tokens, temperature)
         rows = [
@@ -100,17 +101,27 @@ class HFGenerator:
             for j in range(n)
         ]
         session = _Session(self.policy, temperature, max_new_tokens, greedy, on_finish)
-        if not self._busy.acquire(blocking=False):
-            raise RuntimeError("this generator is sampling already: make one for each thread, or call it afterwards")
-        try:
+        with self._alone():
             self._sample(session, rows)
-        except BaseException:
-            self._decoder = None  # of its weights, some may be those of before
-            raise
-        finally:
-            self._busy.release()
         actions = iter(session.actions[row.prompt_index, row.member] for row in rows)
         return [[next(actions) for _ in range(n)] for _ in prompts]
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        mine = object()
+        try:
+            if self._calls.setdefault("now", mine) is not mine:
+                raise RuntimeError(
+                    "this generator is sampling already: make one for each thread, or call it afterwards"
+                )
+            yield
+        except BaseException:
+            if self._calls.get("now") is mine:
+                self._decoder = None  # of its weights, some may be those of before
+            raise
+        finally:
+            if self._calls.get("now") is mine:
+                del self._calls["now"]
 
     def _sample(self, session: _Session, rows: Sequence[_Row]) -> None:
         model = unwrapped(self.policy.model)
@@ -148,7 +159,7 @@ class HFGenerator:
     def _check(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, temperature: float) -> None:
         if not 0 < temperature < float("inf"):
             raise WorkbenchError(
-                f"temperature={temperature}: expected a number above 0, for the likeliest tokens ask for greedy ones."
+                f"temperature={temperature}: expected a number above 0; ask for `greedy` to get the likeliest tokens."
             )
         if max_new_tokens < 1:
             raise WorkbenchError(f"max_completion_tokens={max_new_tokens}: expected at least 1 token to sample.")

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,9 +32,10 @@ log = logging.getLogger(__name__)
 
 _bodies: WeakKeyDictionary[nn.Module, tuple[list[nn.Module], Body | None]] = WeakKeyDictionary()
 """Model → the modules below it when it was read, and its body. A memory of `body_of`."""
+_reading = threading.Lock()
 
 NOISE = 2**16 + 1
-"""Numbers that are drawn to try a layer, used again and again; a prime, so that rows of a weight differ."""
+"""Numbers that are drawn to try a layer; a prime, so that rows of a weight differ."""
 
 
 class Projection:
@@ -229,9 +234,10 @@ def body_of(model: Any) -> Body | None:
     if not shares_prefix(inner):
         return None
     modules = [module for module in inner.modules() if module is not inner]
-    if inner not in _bodies or not _same(_bodies[inner][0], modules):
-        _bodies[inner] = modules, _read(inner)
-    return _bodies[inner][1]
+    with _reading:
+        if inner not in _bodies or not _same(_bodies[inner][0], modules):
+            _bodies[inner] = modules, _read(inner)
+        return _bodies[inner][1]
 
 
 def _same(one: Sequence[nn.Module], other: Sequence[nn.Module]) -> bool:
@@ -273,41 +279,70 @@ def _wrong(model: Any, body: Body) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a layer of the model was given, and what it made of it."""
+
+    states: Tensor
+    others: tuple[Any, ...]
+    named: dict[str, Any]
+    output: Tensor
+
+
 def _layers_off(model: Any, body: Body, test: Trial) -> float:
-    """How far the layers are from the model's own, relative to what a layer adds: the worst of them.
+    """How far layers are from the model's own, relative to what a layer adds: 0, or of the first that is too far.
 
-    Each is tried as a copy in fp32 whose weights are drawn so that each of them matters.
+    Each is tried as a copy in fp32 whose weights are drawn so that each of them matters. What a layer is given must be
+    what the one before it made, or the embedding.
     """
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-
-    def note(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        calls.append((arguments, named))
-
-    hooks = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in body.backbone.layers]
-    try:
-        through(model, test.forest)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    calls = _calls(model, body, test)
     wide = torch.promote_types(model.dtype, torch.float32)
-    noise = torch.randn(NOISE, generator=torch.Generator().manual_seed(0)).to(model.device, wide)
-    cos, sin = body.angles(test.forest.positions.to(model.device))
-    worst = 0.0
-    for layer, ((states, *others), named) in zip(body.backbone.layers, calls, strict=True):
-        twin, inputs = _drawn(copy.deepcopy(layer).to(wide), noise), _tiled(noise, states.shape)
-        theirs = twin(inputs, *others, **named)
-        ours, _ = Layer(twin)(inputs[0], cos, sin, test.forest.nodes)
-        worst = max(worst, distance(ours - inputs[0], theirs[0] - inputs[0]))
-    return worst
+    noise = Noise(torch.randn(NOISE, generator=torch.Generator().manual_seed(0)).to(model.device, wide))
+    angles = body.angles(test.forest.positions.to(model.device))
+    before = body.backbone.embed_tokens(test.forest.ids.to(model.device))[None]
+    for layer, call in zip(body.backbone.layers, calls, strict=True):
+        if not torch.equal(call.states, before):
+            return math.inf
+        if not (off := _layer_off(layer, call, noise, angles, test)) < TOLERANCE[torch.float32]:
+            return off
+        before = call.output
+    return 0.0
 
 
-def _drawn(layer: nn.Module, noise: Tensor) -> nn.Module:
-    """The layer with other weights: matrices that keep the size of what they are given, vectors about 1."""
-    for parameter in layer.parameters():
-        drawn = _tiled(noise, parameter.shape)
+def _calls(model: Any, body: Body, test: Trial) -> list[Call]:
+    """What each layer is given, in order, by this thread: others may be using the model."""
+    calls: list[Call] = []
+    here = threading.get_ident()
+
+    def note(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        if threading.get_ident() == here:
+            calls.append(Call(arguments[0], arguments[1:], named, output))
+
+    with ExitStack() as stack:
+        for layer in body.backbone.layers:
+            stack.callback(layer.register_forward_hook(note, with_kwargs=True).remove)
+        through(model, test.forest)
+    return calls
+
+
+def _layer_off(layer: nn.Module, call: Call, noise: Noise, angles: tuple[Tensor, Tensor], test: Trial) -> float:
+    twin = copy.deepcopy(layer).to(noise.numbers.dtype)
+    for parameter in twin.parameters():  # matrices keep the size of what they are given, vectors are about 1
+        drawn = noise.draw(parameter.shape)
         parameter.copy_(drawn / parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else 1 + drawn.clamp(-2, 2) / 4)
-    return layer
+    inputs = noise.draw(call.states.shape)
+    theirs = twin(inputs, *call.others, **call.named)
+    ours, _ = Layer(twin)(inputs[0], *angles, test.forest.nodes)
+    return distance(ours - inputs[0], theirs[0] - inputs[0])
 
 
-def _tiled(noise: Tensor, shape: torch.Size) -> Tensor:
-    return noise.repeat(-(-shape.numel() // len(noise)))[: shape.numel()].view(shape)
+class Noise:
+    """Normal random numbers for many weights at little cost: a few, taken again and again from another place."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self.numbers = numbers
+
+    def draw(self, shape: torch.Size) -> Tensor:
+        """A tensor that begins elsewhere than the one before: equal shapes get other numbers."""
+        self.numbers = self.numbers.roll(40_503)
+        return self.numbers.repeat(-(-shape.numel() // NOISE))[: shape.numel()].view(shape)

@@ -61,32 +61,32 @@ def pack(sequences: Sequence[Tokens], *, min_shared: int = MIN_SHARED) -> Forest
     above: list[int] = []
     ids: list[int] = []
     positions: list[int] = []
-    path_of: dict[int, list[tuple[int, int]]] = {}
-    # Rows [first, last), of which `depth` tokens stand already, below some node and along a path; the next one last.
-    waiting = [(first, last, 0, -1, list[tuple[int, int]]()) for first, last in _runs(shared, 0, len(rows), min_shared)]
+    where: list[Tensor] = []
+    place_of: dict[int, Tensor] = {}
+    # Rows [first, last), of which `depth` tokens stand already, below some node; the next one last.
+    waiting = [(first, last, 0, -1) for first, last in _runs(shared, 0, len(rows), min_shared)]
     waiting.reverse()
     while waiting:
-        first, last, depth, parent, path = waiting.pop()
+        first, last, depth, parent = waiting.pop()
         reach = min(shared[first : last - 1], default=len(rows[first]))
         node, start = len(stretches), len(ids)
         ids.extend(rows[first][depth:reach])
         positions.extend(range(depth, reach))
         stretches.append((start, len(ids)))
         above.append(parent)
-        path = [*path, stretches[-1]]
+        own = torch.arange(start, len(ids))
+        where.append(own if parent < 0 else torch.cat([where[parent], own]))
         if last - first == 1:
-            path_of[order[first]] = path
+            place_of[order[first]] = where[node]
         else:
             runs = [*_runs(shared, first, last, reach + min_shared)]
-            waiting += [(low, high, reach, node, path) for low, high in reversed(runs)]
+            waiting += [(low, high, reach, node) for low, high in reversed(runs)]
     ends = [stop for _, stop in stretches]
     for node in reversed(range(len(ends))):
         if above[node] >= 0:
             ends[above[node]] = max(ends[above[node]], ends[node])
     nodes = tuple(Node(start, stop, end) for (start, stop), end in zip(stretches, ends, strict=True) if stop > start)
-    places = tuple(
-        torch.cat([torch.arange(start, stop) for start, stop in path_of[index]]) for index in range(len(sequences))
-    )
+    places = tuple(place_of[index] for index in range(len(sequences)))
     return Forest(torch.tensor(ids), torch.tensor(positions), nodes, places)
 
 

@@ -72,6 +72,8 @@ def bench(
         raise WorkbenchError(f"--against {against} goes with a model: expected {models} or all.")
     if sweep and suite != "step":
         raise WorkbenchError(f"--sweep measures steps, not {suite}: use `workbench bench step --sweep`.")
+    if sweep and (varied := [name for name in given if name in ("--prompt-tokens", "--group-size")]):
+        raise WorkbenchError(f"{varied[0]} is what --sweep varies: leave one of the two out.")
     if suite == "sandbox" and (others := [name for name in given if name not in ("--repeats", "--json")]):
         raise WorkbenchError(f"{others[0]} goes with a model, not with the sandbox: leave it out, or measure a step.")
     work = make_workload(against=against, **workload)

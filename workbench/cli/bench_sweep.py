@@ -77,9 +77,12 @@ def sweep(
 
 
 def _try_to_write(target: Path) -> None:
+    new = not target.exists()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.open("a").close()
+        if new:
+            target.unlink()
     except OSError as error:
         raise WorkbenchError(
             f"'{target}' cannot be written ({error.strerror}), and the sweep ends there: make it writable first."
