@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from workbench.types import WorkbenchError
 
@@ -208,7 +209,7 @@ class Config(BaseModel):
     @classmethod
     def _no_number(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
-            raise ValueError("true and false are no numbers, although Python counts with them")
+            raise PydanticCustomError("bool", "true and false are no numbers, although Python counts with them")
         return value
 
     @field_validator("reward", mode="before")
@@ -312,6 +313,8 @@ def _explain(item: Any) -> str:
         return f"'{name}' is no setting: {hint}"
     if not name:
         return str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "value_error":  # a sentence of our own
+        return f"{name}={item['input']!r} is not accepted: {str(item['msg']).removeprefix('Value error, ')}"
     default = f"the default {name}={Config.model_fields[name].default}"
     return f"{name}={item['input']!r} is not accepted: expected {accepted(name)}; give one, such as {default}"
 

@@ -12,6 +12,7 @@ from workbench.agent.environment import Outcome
 from workbench.config import make_config
 from workbench.learning.attempts import LOST_ROUNDS, MAX_DEBUGS, Attempt, Greedy, run_attempts
 from workbench.learning.measures import measure, summary
+from workbench.sandbox.records import Limits
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.mle import MleTask
 from workbench.types import Action, Feedback, Kind, State, StopReason, Turn, Verdict, WorkbenchError
@@ -122,7 +123,7 @@ class World:
 
     def __init__(self, task: MleTask, *, lost: Sequence[int] = (), breaks: int | None = None) -> None:
         self.tasks, self.lost, self.breaks, self.number = {task.id: task}, lost, breaks, 0
-        self.executor = self
+        self.executor, self.limits = self, Limits()
 
     def start(self) -> None: ...
 

@@ -191,7 +191,7 @@ def test_every_total_lies_between_0_and_1(values: dict[str, float], weights: dic
         ({"rank": True}, "no number above 0"),
         ("gain", "a draft has no parent to gain over, add another component"),
         ({}, "no component"),
-        (1.0, "valid string"),
+        (1.0, "expected text"),
     ],
 )
 def test_nonsense_is_refused_with_a_sentence(given_: object, reason: str) -> None:
