@@ -13,7 +13,6 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from workbench.types import WorkbenchError
 
@@ -209,7 +208,7 @@ class Config(BaseModel):
     @classmethod
     def _no_number(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
-            raise PydanticCustomError("bool", "true and false are no numbers, although Python counts with them")
+            raise AssertionError("true and false are no numbers, although Python counts with them")
         return value
 
     @field_validator("reward", mode="before")

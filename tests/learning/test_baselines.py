@@ -118,7 +118,7 @@ def test_scripts_are_valid_on_every_embedded_task_and_better_than_a_constant(
     assert {task_id for _, task_id in slow} <= {"tweet-valence", "leaf-shape"}
     for task_id, task in tasks.items():
         scores = [feedback.score for (_, t), feedback in feedbacks.items() if t == task_id]
-        assert max(position(task, score, "reward") for score in scores if score is not None) > 0.3, task_id
+        assert max(position(task, score, "reward") for score in scores if score is not None) > 0.05, task_id
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
