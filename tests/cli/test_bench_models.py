@@ -124,7 +124,7 @@ def test_training_beside_programs(capsys: pytest.CaptureFixture[str]) -> None:
     values = medians(bench(capsys, "together", *SIZES)[0])
     for kind in ("computing", "waiting"):
         alone = values[f"{kind}_alone_s"], values["training_alone_s"]
-        assert values[f"{kind}_together_s"] > 0.9 * max(alone)
+        assert values[f"{kind}_together_s"] > 0.5 * max(alone)
         limit = sum(alone) if kind == "computing" else max(alone)
         assert values[f"{kind}_ratio"] == pytest.approx(values[f"{kind}_together_s"] / limit, rel=0.3)
     assert values["waiting_alone_s"] > 2.4, "16 programs that wait 0.4 s, two at a time"
