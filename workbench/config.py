@@ -233,6 +233,11 @@ class Config(BaseModel):
                 f"episode_turns={self.episode_turns} goes on from each action at once, which a buffer would do later: "
                 "set buffer=false or episode_turns=1"
             )
+        if self.episode_turns > 1 and "gain" in self.reward:
+            raise ValueError(
+                f"episode_turns={self.episode_turns} compares outcomes, and gain over a parent would favour episodes "
+                "that begin badly: leave gain out of reward, or set episode_turns=1"
+            )
         if self.mismatch != "none" and self.ratio != "decoupled":
             raise ValueError(
                 f"mismatch={self.mismatch} needs ratio=decoupled: with recorded ratios the mismatch weight is 1; "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,6 +57,9 @@ FENCED = f"Here it is.\n```python\n{SCRIPT}```\nDone."
         ),
         (f"```python\n{SAVED}```\nTo look at it:\n```python\nprint(open('log').read())\n```", SAVED),
         (f"```python\n{SAVED}```\nOr better:\n```python\n{SCRIPT}{SAVED}```", SCRIPT + SAVED),
+        (f"```python\n{SAVED}```\nIt writes\n```\nsubmission.csv\n```", SAVED),
+        (f"```python\n{SAVED}```\nwith the columns\n```\nid,submission\n```", SAVED),
+        (f"```python\n{SAVED}```\nLook:\n```python\npd.read_csv('submission.csv').head()\n```", SAVED),
         ("First I look at the data. Then,\nfor each column, I fill what is missing\nwith its mean.", None),
         ("# Approach\n\nWe fit a forest.", None),
         ("# Approach", None),
@@ -110,6 +115,14 @@ def test_deeply_nested_source_is_handed_on_not_raised() -> None:
 )
 def test_the_score_that_a_script_prints_of_itself(stdout: str, score: float | None) -> None:
     assert parse_own_score(stdout) == score
+
+
+def test_a_line_of_digits_takes_no_long_time() -> None:
+    """Up to 256 kB of output are kept of a script, in one line or in many."""
+    start = time.perf_counter()
+    assert parse_own_score("validation score: " + "1" * 2**18 + "x") is None
+    assert parse_own_score(("validation score: " + "1" * 150 + "x\n") * 1500) is None
+    assert time.perf_counter() - start < 1
 
 
 def test_many_fences_take_no_long_time() -> None:

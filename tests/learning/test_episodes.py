@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,8 @@ def rolled(states: Sequence[State], plans: Sequence[Sequence[Plan | None]], name
             score, own = plan or (None, None)
             verdict = Verdict.OK if score is not None else Verdict.RUNTIME_ERROR if plan else Verdict.INFRASTRUCTURE
             feedback = Feedback(verdict, code, score=score, own_score=own, reason=f"KeyError: '{name}'")
+            if score is not None:
+                feedback = replace(feedback, submission_sha=f"of {score}")
             action = Action(code, (5, 6), (-1.0, -1.0), 0, StopReason.EOS)
             trajectory = f"{name}/{index}/{member}"
             turns.append(Turn(state, action, feedback, None, f"{name}/{index}", trajectory, f"{state.kind.value}#1"))
@@ -100,6 +103,16 @@ def test_the_outcome_is_that_of_the_submission_that_would_count(task: MleTask) -
     assert found == [[-1.0, 0.5, None, 2.0], [-1.0], [0.5], [None], [2.0]]
 
 
+def test_handing_the_same_submission_in_again_is_no_other_outcome(task: MleTask) -> None:
+    first = rolled([State(task.id, Kind.DRAFT)], [[(2.0, None), (3.0, None)]], "first")
+    more, episodes = run_episodes(
+        first, {task.id: task}, 2, lambda states, _: rolled(states, [[(2.0, None)], [(2.0, None)]], "second")
+    )
+    scored = rewarded([*first.groups, *more[0].groups], [0.9, 0.3, 0.1, 0.8])
+    (start,) = by_outcome(first.groups, scored, episodes)
+    assert [turn.reward and turn.reward.total for turn in start.turns] == [0.9, 0.8]
+
+
 def test_an_episode_ends_where_a_turn_was_lost_or_its_prompt_does_not_fit(task: MleTask) -> None:
     first = rolled([State(task.id, Kind.DRAFT)], [[(9.0, 1.0), (None, None), None]], "first")
     sizes = []
@@ -125,4 +138,6 @@ def test_of_one_turn_the_outcome_is_its_reward(task: MleTask) -> None:
 def test_a_buffer_and_episodes_exclude_one_another() -> None:
     with pytest.raises(WorkbenchError, match=r"episode_turns=3 goes on from each action at once.*set buffer=false"):
         make_config(episode_turns=3)
+    with pytest.raises(WorkbenchError, match="leave gain out of reward"):
+        make_config(episode_turns=3, buffer=False, reward="ladder:0.8,gain:0.2")
     assert make_config(episode_turns=3, buffer=False).episode_turns == 3

@@ -54,7 +54,7 @@ def test_components_are_means_over_what_they_apply_to_step_by_step() -> None:
 
 
 def test_a_step_without_actions_has_no_rates() -> None:
-    assert rollout_metrics([], [], {}, version=0) == {"executions": 0.0, "skipped_prompts": 0.0}
+    assert rollout_metrics([], [], {}, version=0) == {"actions": 0.0, "executions": 0.0, "skipped_prompts": 0.0}
 
 
 def test_a_failing_sandbox_is_told_before_what_follows_from_it() -> None:

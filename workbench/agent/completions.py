@@ -22,6 +22,9 @@ _STATEMENT = re.compile(
 )
 """How a line of Python begins and a sentence does not, though the line may have a syntax error later on."""
 
+_WRITES = re.compile(r"\.to_csv\(|\bopen\([^)\n]*['\"][wax]|\.write_(?:text|bytes|csv)\(|\bsavetxt\(")
+"""A call that writes a file."""
+
 MAX_CLOSERS = 16
 """Closing fences that are tried for one block, where the script has fences inside its strings."""
 
@@ -29,22 +32,26 @@ MAX_CLOSERS = 16
 def parse_code(text: str) -> str | None:
     """The script of a completion, with line ends of one kind: its ```python or ~~~python block, or bare code.
 
-    Thoughts of a reasoning model (up to `</think>`) hold no answer. Of several blocks that are Python, the last one
-    that names `submission` is taken, else the last one; where none is Python, the first. A fence that is never closed
-    runs to the end. None when there is nothing that looks like code; a script with a syntax error is returned, runs,
-    and fails as such.
+    Thoughts of a reasoning model (up to `</think>`) hold no answer. Of several blocks that are Python, and say so if
+    one does, the last that writes a file is taken, else the last that names `submission`, else the last; where none is
+    Python, the first. A fence that is never closed runs to the end. None when there is nothing that looks like code; a
+    script with a syntax error is returned, runs, and fails as such.
     """
     text = _without_thoughts(text.replace("\r\n", "\n"))
     blocks = list(_fenced(text))
     if not blocks:
         return text.strip() + "\n" if _bare_code(text) else None
     python = [body for language, body in blocks if language.lower() in PYTHON]
+    labelled = [body for language, body in blocks if language and language.lower() in PYTHON]
+    if any(map(_acts, labelled)):  # what else is fenced may be output, or the name of a file
+        python = labelled
     candidates = [body for body in python or [body for _, body in blocks] if body.strip()]
     if not candidates:
         return None
-    whole = [body for body in candidates if is_python(body)]
-    last = next((body for body in reversed(whole) if "submission" in body), whole[-1] if whole else candidates[0])
-    return last.strip("\n") + "\n"
+    whole = [body for body in candidates if _acts(body)] or [body for body in candidates if is_python(body)]
+    chosen = next((body for body in reversed(whole) if "submission" in body and _WRITES.search(body)), None)
+    chosen = chosen or next((body for body in reversed(whole) if "submission" in body), None)
+    return (chosen or (whole[-1] if whole else candidates[0])).strip("\n") + "\n"
 
 
 def _without_thoughts(text: str) -> str:
@@ -144,9 +151,13 @@ def _parsed(code: str) -> ast.Module | None:
 
 
 _SCORE = re.compile(
-    r"^\s*(?:final )?validation score\s*[:=]\s*([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?))\s*$",
+    r"^\s*(?:final )?validation score\s*[:=]\s*([-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?))\s*$",
     re.IGNORECASE,
 )
+
+
+LONGEST_SCORE = 200
+"""Characters of a line with a score; what is longer is something else, and no pattern is to be tried on it."""
 
 
 def parse_own_score(stdout: str) -> float | None:
@@ -156,7 +167,7 @@ def parse_own_score(stdout: str) -> float | None:
     with.
     """
     for line in reversed(stdout.splitlines()):
-        match = _SCORE.match(line)
+        match = _SCORE.match(line) if len(line) <= LONGEST_SCORE else None
         if match:
             value = float(match.group(1))
             return value if math.isfinite(value) and abs(value) < 1e300 else None

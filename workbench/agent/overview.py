@@ -77,7 +77,8 @@ def _overview(public: Path, changed: tuple[int, int]) -> tuple[tuple[str, ...], 
             shown = ", ".join(map(str, frame.columns[:NAMES]))
             more = f", … {frame.shape[1] - NAMES} more" if frame.shape[1] > NAMES else ""
             lines.append(f"{entry.name}: {_size(size)}, {_rows(entry, frame)}, columns {shown}{more}")
-    main = next((name for name in tables if "train" in name.lower()), next(iter(tables), None))
+    others = [name for name in tables if not any(word in name.lower() for word in ("test", "sample"))]
+    main = next((name for name in others if "train" in name.lower()), next(iter(others), None))
     if main is None:
         return tuple(lines), None, (), ""
     frame = tables[main]

@@ -29,6 +29,8 @@ def grade(task_name: str, submission: Path) -> dict[str, Any]:
         raise WorkbenchError(f"'{submission}' is a folder: {wanted}.")
     if not submission.exists():
         raise WorkbenchError(f"'{submission}' does not exist: {wanted}.")
+    if not submission.is_file():
+        raise WorkbenchError(f"'{submission}' is no ordinary file: {wanted}.")
     if submission.suffix.lower() != ".csv":
         raise WorkbenchError(f"'{submission}' is not named *.csv: {wanted}, as mle-bench does.")
     return report(task, _read(task, submission), submission)

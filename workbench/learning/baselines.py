@@ -74,17 +74,17 @@ def read_scripts(folder: Path) -> dict[str, str]:
 
 
 def own_scripts(run: Run, tasks: Mapping[str, Task], limit: int = OWN) -> dict[str, str]:
-    """The best valid scripts that a training wrote: of each template the one of highest reward, of these `limit`."""
+    """The best valid scripts that a training wrote for `tasks`: the best of each template, at most `limit`."""
     table = run.turns(columns=["step", "position", "member", "task", "code", "score", "reward"])
-    table = table[table["score"].notna() & table["reward"].notna() & table["code"].notna()]
+    table = table[table["score"].notna() & table["reward"].notna() & table["code"].notna() & table["task"].isin(tasks)]
     table = table.sort_values(["reward", "step", "position", "member"], ascending=[False, True, True, True])
     names: dict[str, frozenset[str]] = {}
     found: dict[str, tuple[str, str]] = {}
     for row in table.drop_duplicates("code").itertuples():
-        if row.task in tasks and row.task not in names:
+        if row.task not in names:
             names[row.task] = column_names(tasks[row.task])
         label = f"step {row.step}, {row.task}, {row.position}/{row.member}"
-        found.setdefault(template(row.code, names.get(row.task, frozenset())), (label, row.code))
+        found.setdefault(template(row.code, names[row.task]), (label, row.code))
         if len(found) == limit:
             break
     return dict(found.values())

@@ -29,8 +29,18 @@ class Episode:
 
     @property
     def outcome(self) -> Turn:
-        """The turn whose submission is the episode's: the one chosen by its own score; none: the last turn."""
-        return self.attempt.best_turn or self.turns[-1]
+        """The turn whose submission is the episode's: the one chosen by its own score; none: the last turn.
+
+        Of turns with the same submission the first, for handing it in again is no other outcome.
+        """
+        best = self.attempt.best_turn
+        if best is None:
+            return self.turns[-1]
+        return next(
+            turn
+            for turn in self.turns
+            if turn.feedback.valid and turn.feedback.submission_sha == best.feedback.submission_sha
+        )
 
 
 def run_episodes(

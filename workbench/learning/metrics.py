@@ -58,6 +58,7 @@ def rollout_metrics(
     lengths = [len(turn.action.token_ids) for turn in turns]
     staleness = [version - turn.action.policy_version for turn in turns]
     metrics: dict[str, float] = {
+        "actions": float(sum(len(group.turns) for group in groups)),
         "executions": float(sum(result.executions for result in results)),
         "skipped_prompts": float(sum(len(result.unfit) for result in results)),
     }
@@ -87,7 +88,7 @@ def rollout_metrics(
 
 def warning(config: Config, metrics: Mapping[str, float]) -> str | None:
     """One sentence when a run cannot learn as it is: the sandbox fails, completions are cut, or groups are flat."""
-    lost = metrics.get("unscorable", 0.0) / (config.groups * config.group_size)
+    lost = metrics.get("unscorable", 0.0) / max(metrics.get("actions", config.groups * config.group_size), 1)
     if lost > LOST_SHARE:
         return f"{lost:.0%} of the actions could not be run: see what `workbench doctor` says of the sandbox."
     clipped, flat = metrics.get("clipped_completions", 0.0), metrics.get("flat_share", 0.0)
