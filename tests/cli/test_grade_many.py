@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,37 @@ def test_the_mean_over_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.startswith("There are no reports of c, so no seed is complete: grade them")
     assert run_command(["grade", "--aggregate", str(ROOT / "README.md")]) == 1
     assert "is no report: expected what" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["a", "b.csv", "--out", "x"], "--out says nothing of one submission: leave it out."),
+        (["a", "b.csv", "--pad-missing"], "--pad-missing says nothing of one submission: leave it out."),
+        (["a", "b.csv", "--jsonl", "runs"], "SUBMISSION says nothing with --jsonl: leave it out."),
+        (["a", "--jsonl", "runs", "--split", "x"], "--split says nothing with --jsonl: leave it out."),
+        (["a", "--aggregate", "x.json"], "TASK says nothing with --aggregate: leave it out."),
+        (["--aggregate", "x.json", "--jsonl", "y"], "--jsonl says nothing with --aggregate: leave it out."),
+    ],
+)
+def test_what_says_nothing_is_refused(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["grade", *words]) == 1
+    assert capsys.readouterr().err.strip() == sentence
+
+
+def test_nonsense_in_files_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "deep.json"
+    file.write_text("[" * 200_000)
+    for words in (["--jsonl", str(file)], ["--aggregate", str(file)]):
+        assert run_command(["grade", *words]) == 1
+        assert "expected" in capsys.readouterr().err.splitlines()[-1]
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert run_command(["grade", "diamonds", str(tmp_path / "pipe.csv")]) == 1
+    assert "is no ordinary file" in capsys.readouterr().err
+    file.write_text(
+        json.dumps({"competition_id": "diamonds", "submission_path": "no\u2028where.csv"}, ensure_ascii=False)
+    )
+    assert said(capsys, "grade", "--jsonl", str(file))["total_runs"] == 1
 
 
 def test_words_for_people(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import io
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ from workbench.tasks.mlebench import BenchTask, load_bench
 from workbench.tasks.mlebench_check import check_bench
 from workbench.tasks.mlebench_grading import draw_rows
 from workbench.tasks.mlebench_metrics import LITE, METRICS, Refused, own_score
-from workbench.tasks.task import position, report
+from workbench.tasks.task import Grade, position, report
 from workbench.types import Action, Kind, State, StopReason, Verdict, WorkbenchError
 
 INSULTS = "detecting-insults-in-social-commentary"
@@ -170,6 +171,23 @@ def test_a_sample_that_lacks_columns(bench: Bench) -> None:
     assert dict(task.dummy_score) == {"reward": 0.5, "final": 0.5}
     assert (position(task, 0.5, "reward"), position(task, 1.0, "reward")) == (0.0, 1.0)
     holds(task)
+
+
+def test_a_dummy_whose_grading_was_lost_leaves_no_other_floor(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a floor, or another one, would stay for the whole process and be another scale of rewards."""
+    add(bench, TPS)
+    task, real, asked = load(bench, TPS), Grader.grade, []
+
+    def once(self: Grader, *given: Any) -> Grade:
+        asked.append(given)
+        if len(asked) == 2:
+            raise GradingLost("it took too long.")
+        return real(self, *given)
+
+    monkeypatch.setattr(Grader, "grade", once)
+    with pytest.raises(WorkbenchError, match=r"could not be graded \(it took too long\): try again"):
+        _ = task.dummy_score
+    assert set(task.dummy_score) == {"reward", "final"}
 
 
 @pytest.mark.parametrize(("board", "up"), [([0.9, 0.5], True), ([0.1, 0.5], False), ([0.5, 0.5], True)])

@@ -61,6 +61,8 @@ def evaluate(
     candidates = _candidates(ours, training, scripts) if baseline else {}
     _find_policies([*ours, *theirs])
     seen = _seen(ours, {task.id for task in chosen})
+    if known := _seen(theirs, {task.id for task in chosen}):
+        say(f"{against} was trained on {', '.join(known)}: what it is measured by there is no generalisation")
     if seen:
         say(f"trained on {', '.join(seen)}: what is measured there is no generalisation")
     from workbench.learning.measures import compare, compare_with_constant, summary

@@ -76,13 +76,13 @@ def grade_many(lines: Path, root: str | None, out: Path | None) -> dict[str, Any
 
 def _pairs(lines: Path) -> list[tuple[str, Path]]:
     pairs = []
-    for number, line in enumerate(_text(lines).splitlines(), start=1):
+    for number, line in enumerate(_text(lines).split("\n"), start=1):
         if not line.strip() or line.strip().startswith(("#", "//")):
             continue
         try:
             found = json.loads(line)
             pairs.append((str(found["competition_id"]), Path(str(found["submission_path"]))))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise WorkbenchError(
                 f"Line {number} of '{lines}' is not as wanted: expected "
                 '{"competition_id": "…", "submission_path": "….csv"}.'
@@ -117,7 +117,7 @@ def _reports(path: Path) -> list[dict[str, Any]]:
         for report in reports:
             for name in (*fields, "submission_exists", "valid_submission"):
                 report[name]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise WorkbenchError(
             f"'{path}' is no report: expected what `workbench grade --jsonl` or mle-bench writes."
         ) from None

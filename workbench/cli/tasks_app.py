@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.common import Json, print_json
+from workbench.cli.common import Json, given_options, print_json
+from workbench.types import WorkbenchError
 
 tasks_app = typer.Typer(help="The embedded tasks, yours, and mle-bench's.", rich_markup_mode=None)
 Names = Annotated[list[str] | None, typer.Argument(metavar="PATH|ID|GLOB", help="Default: the embedded tasks.")]
@@ -79,6 +80,7 @@ def grade(
     from workbench.cli.grade import grade as work
     from workbench.cli.grade import grade_many, show_aggregate, show_grade, show_many
 
+    _refuse_unused(context, "--aggregate" if aggregate else "--jsonl" if jsonl is not None else "")
     if aggregate:
         result, show = average(aggregate, split, pad_missing), show_aggregate
     elif jsonl is not None:
@@ -92,3 +94,16 @@ def grade(
         print_json(result)
     else:
         show(result)
+
+
+_USES = {"": ("task", "submission"), "--jsonl": ("task", "--jsonl", "--out")}
+_USES["--aggregate"] = ("--aggregate", "--split", "--pad-missing")
+
+
+def _refuse_unused(context: typer.Context, what: str) -> None:
+    """Raise WorkbenchError for what was written and says nothing to this kind of grading."""
+    arguments = [name for name in ("task", "submission") if context.params.get(name) is not None]
+    for name in [*arguments, *given_options(context)]:
+        if name not in (*_USES[what], "--json"):
+            of = f"with {what}" if what else "of one submission"
+            raise WorkbenchError(f"{name.upper() if name in arguments else name} says nothing {of}: leave it out.")

@@ -231,9 +231,20 @@ def _dummies(task: BenchTask, *changed: tuple[int, int]) -> Mapping[Split, float
 
 
 def _scores(task: BenchTask, data: bytes | None) -> dict[Split, float]:
-    """Scores on both splits; empty when there is none."""
-    found = {split: task.grade(data, split).score for split in SPLITS} if data is not None else {}
-    return {split: score for split, score in found.items() if score is not None and math.isfinite(score)} or {}
+    """Scores on both splits; empty when one has none. Raises WorkbenchError when a grading was lost: another floor
+    would be another scale of rewards."""
+    from workbench.tasks.grader import GradingLost, shared
+
+    if data is None:
+        return {}
+    try:
+        found = {split: shared().grade(task, data, split).score for split in SPLITS}
+    except GradingLost as lost:
+        raise WorkbenchError(
+            f"The dummy submission of task '{task.id}' could not be graded ({str(lost).rstrip('.')}): try again."
+        ) from None
+    scores = {split: score for split, score in found.items() if score is not None and math.isfinite(score)}
+    return scores if len(scores) == len(SPLITS) else {}
 
 
 def constant_submission(task: BenchTask) -> bytes | None:
