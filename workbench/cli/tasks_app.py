@@ -96,8 +96,11 @@ def grade(
         show(result)
 
 
-_USES = {"": ("task", "submission"), "--jsonl": ("task", "--jsonl", "--out")}
-_USES["--aggregate"] = ("--aggregate", "--split", "--pad-missing")
+_USES = {
+    "": ("task", "submission"),
+    "--jsonl": ("task", "--jsonl", "--out"),
+    "--aggregate": ("--aggregate", "--split", "--pad-missing"),
+}
 
 
 def _refuse_unused(context: typer.Context, what: str) -> None:
