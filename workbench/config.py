@@ -92,7 +92,7 @@ class Config(BaseModel):
     reward: str = _fixed(
         "default",
         "default: the ladder from no code to gold; else components with weights, `ladder:0.8,gain:0.2` or a mapping, "
-        "of ladder, rank, gain, medal, format, own_score; weights whose sum is above 1 are divided by it.",
+        "of ladder, rank, gain, medal, format, own_score; weights are divided by their sum.",
         group="learning",
     )
     flat_groups: Literal["auto", "keep", "drop", "redraw"] = _fixed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,11 @@ def test_training_settings_of_sampling_are_not_those_of_evaluation(run: Path, co
     assert find_subject(str(run)).config.temperature == 1.0
 
 
-def test_several_runs_are_seeds_of_one_experiment(run: Path) -> None:
-    result = evaluate([str(run), str(run)], None, 2, 1, 0, against="start")
+def test_several_runs_are_seeds_of_one_experiment(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(WorkbenchError, match=r"is named twice and would count as two seeds"):
+        evaluate([str(run), f"{run}/."], None, 2, 1, 0)
+    other = shutil.copytree(run, tmp_path / "other")
+    result = evaluate([str(run), str(other)], None, 2, 1, 0, against="start")
     assert result["subject"] == [str(run)] * 2
     assert result["intervals_over"] == "runs"
     assert [each["subject"] for each in result["runs"]] == [str(run)] * 2
@@ -200,6 +204,8 @@ def test_the_curve_is_drawn(result: dict[str, Any], tmp_path: Path) -> None:
     picture = (tmp_path / "curve.svg").read_text()
     assert picture.startswith("<svg")
     assert "start, lower end" in picture
+    draw({**result, "against": {**result["against"], "subject": result["subject"]}}, tmp_path / "twice.svg")
+    assert f"{Path(result['subject']).name}, again" in (tmp_path / "twice.svg").read_text(), "two curves, two names"
     with pytest.raises(WorkbenchError, match="cannot be written"):
         draw(result, tmp_path / "no folder" / "curve.svg")
     figure = budget_curve({"a": result["curve"], "b": result["against"]["curve"]}, "human_rank")

@@ -115,12 +115,14 @@ def test_the_curve_is_what_would_have_been_submitted(tasks: list[MleTask]) -> No
     assert [row["gain"] for row in result["curve"]] == [None, 0.5, 0.5]
     assert result["curve"][-1]["any_medal"] == result["any_medal"] == 1.0
     assert result["curve"][1]["gain_ci"] == [0.0, 1.0]
-    assert result["rises_until"] == 1, "no single step is sure"
+    assert result["rises_until"] == 4, "no single step is sure, but two of them together are"
 
 
 def test_the_curve_rises_until_the_last_sure_gain(tasks: list[MleTask]) -> None:
     result = summary([measured(tasks[0], [[MIDDLE, TRUTH, NONE, NONE], [MIDDLE, TRUTH, SAMPLE, SAMPLE]])])
     assert result["rises_until"] == 2
+    dips = [[NONE, MIDDLE, SAMPLE, TRUTH, NONE, NONE, NONE, TRUTH]] * 2
+    assert summary([measured(tasks[0], dips)])["rises_until"] == 4, "what comes after a dip must beat what came before"
     assert summary([measured(tasks[0], [[MIDDLE, TRUTH]])])["rises_until"] is None, "one attempt has no interval"
 
 

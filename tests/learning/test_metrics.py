@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from workbench.config import make_config
 from workbench.learning.metrics import StageTimer, rollout_metrics, warning
 from workbench.types import Action, Feedback, Group, Kind, Reward, State, StopReason, Turn, Verdict
@@ -72,3 +74,11 @@ def test_a_part_of_a_stage_can_be_told_apart() -> None:
         timer.split("generate", "execute", 0.5)
     found = timer.metrics()
     assert (found["seconds_generate"], found["seconds_execute"]) == (2.0, 1.0)
+
+
+def test_measuring_is_no_time_of_training() -> None:
+    timer = StageTimer()
+    timer.start -= 10.0
+    timer.seconds["measure"] = 7.0
+    assert timer.metrics()["seconds"] == pytest.approx(3.0, abs=0.1)
+    assert timer.metrics()["seconds_measure"] == 7.0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from workbench.config import make_config
+from workbench.learning.metrics import due, dues_left
 from workbench.learning.pace import RECENT, Pace
 
 
@@ -39,6 +41,15 @@ def test_measured_drafts_say_more_than_steps_and_need_none() -> None:
     pace.add_step(9.0, 9.0, 1)
     pace.add_step(9.0, 9.0, 1)
     assert pace.left_s(0, 64) == pytest.approx(3.2)
+
+
+def test_measurements_along_training_are_counted_to_the_last() -> None:
+    every_4 = make_config(steps=10, eval_every=4)
+    assert [dues_left(step, every_4) for step in range(11)] == [
+        sum(due(later, every_4) for later in range(step + 1, 11)) for step in range(11)
+    ]
+    assert dues_left(0, make_config(steps=10)) == 0
+    assert dues_left(12, every_4) == 0, "the length of a run may be cut while it goes on"
 
 
 def test_nothing_left_is_no_time() -> None:

@@ -146,7 +146,8 @@ def test_totals_are_weighted_means_of_what_applies(task: MleTask) -> None:
     cases = {
         "ladder:0.8,gain:0.2": 0.8 * 0.8 + 0.2 * 0.25,
         "ladder:3,gain:1": (3 * 0.8 + 0.25) / 4,
-        "ladder:0.5": 0.4,  # a sum below 1 stays a sum
+        "ladder:0.5": 0.8,  # alone, whatever its weight
+        "rank:0.1,ladder:0.1": (0.9 + 0.8) / 2,  # the best possible is 1, as headroom assumes
         "rank": 0.9,
         "rank, format:0.5": (0.9 + 0.5) / 1.5,
     }

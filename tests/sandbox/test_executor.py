@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import signal
@@ -181,6 +182,26 @@ def test_every_limit_is_that_of_the_run(without: tuple[str, ...]) -> None:
             ]
             found = [future.result(30) for future in waiting]
             assert [result.verdict for result in found] == [verdict, Verdict.OK], (name, found)
+
+
+@pytest.mark.parametrize("without", [(), ("namespaces",)])
+def test_scripts_give_way_to_who_runs_them(without: tuple[str, ...]) -> None:
+    code = "import os, time; print(os.nice(0)); time.sleep(0.7)\ntry: os.nice(-1)\nexcept OSError as e: print(e.errno)"
+    with Executor([], workers=1, flavours=("thin",), without=without) as executor:
+        future = executor.submit(Request(code, limits=QUICK, flavour="thin"))
+        autogroups = Path("/proc/self/autogroup")
+        if autogroups.exists() and autogroups.read_text().strip():
+            _until(lambda: any(" nice 10" in text for text in _autogroups()), "no session was lowered")
+        assert future.result(30).stdout.split() == [str(min(19, os.nice(0) + 10)), "1"], "EPERM"
+
+
+def _autogroups() -> list[str]:
+    """How the kernel weighs the session of each process below us."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/{process.pid}/autogroup").read_text())
+    return found
 
 
 def test_worn_zygotes_are_replaced_without_losing_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

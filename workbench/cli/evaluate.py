@@ -35,6 +35,11 @@ class Subject:
     weights: Path | None
     run: Path | None
 
+    @property
+    def where(self) -> str:
+        """What it is, however it was named."""
+        return str(self.run.resolve()) if self.run else self.config.policy
+
 
 def evaluate(
     subjects: Sequence[str],
@@ -55,6 +60,8 @@ def evaluate(
     policy.
     """
     ours = [find_subject(text) for text in subjects]
+    if twice := [each for place, each in enumerate(ours) if each.where in [other.where for other in ours[:place]]]:
+        raise WorkbenchError(f"'{twice[0].name}' is named twice and would count as two seeds: leave one of them out.")
     theirs = _others(ours, against)
     config = ours[0].config
     chosen, training = _tasks(config, tasks, baseline)
@@ -302,7 +309,8 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
 
     curves = {str(result["subject"]): result["curve"]}
     if "against" in result:
-        curves[str(result["against"]["subject"])] = result["against"]["curve"]
+        name = str(result["against"]["subject"])
+        curves[f"{name}, again" if name in curves else name] = result["against"]["curve"]
     try:
         path.write_text(to_svg(budget_curve(curves), label="position against the number of agent steps"), "utf-8")
     except OSError as error:

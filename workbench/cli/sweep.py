@@ -6,7 +6,7 @@
     arms: [{name: full}, {name: roots, buffer: false}]        named sets of settings, to be held against the first
     seeds: [0..9]            numbers and ranges
     parallel: 2              runs side by side, then with one thread each unless `threads` is set
-    limit_s: 600             wall seconds after which a run is stopped and counts as failed
+    limit_s: 600             wall seconds of one start of a run after which it is stopped and counts as failed
     copy_to: FILE.csv        where the table is copied to when it is written
 
 Order: all arms with the first seed, then all with the second, so that a part of a sweep is balanced.
@@ -27,7 +27,7 @@ from typing import Any
 from workbench.cli.common import read_yaml
 from workbench.config import Config, make_config
 from workbench.types import WorkbenchError
-from workbench.views.parameters import parse, unknown
+from workbench.views.parameters import parse, unknown, with_settings
 
 NOTEBOOK = "04_training"
 KEYS = ("notebook", "trainer", "parameters", "grid", "arms", "seeds", "parallel", "limit_s", "copy_to")
@@ -90,9 +90,10 @@ def _sweep(file: Path, content: Mapping[Any, Any]) -> Sweep:
     if copy_to is not None and not isinstance(copy_to, str):
         raise WorkbenchError(f"copy_to={copy_to!r} is not accepted: expected the path of a CSV file.")
     fixed = _settings(content.get("parameters", {}), "parameters")
-    if parallel > 1 and (notebook is None or {"settings", "threads"} & declared.keys()):
-        fixed = {"threads": 1, **fixed}
-    jobs = tuple(_jobs(content, fixed, "trainer" if notebook is None else notebook.stem, "seed" in declared))
+    shared = parallel > 1 and (notebook is None or {"settings", "threads"} & declared.keys())
+    unless = {"threads": 1} if shared else {}
+    kind = "trainer" if notebook is None else notebook.stem
+    jobs = tuple(_jobs(content, fixed, unless, kind, "seed" in declared))
     for job in jobs:
         _check_job(job, declared, notebook)
     return Sweep(file, notebook, declared, jobs, parallel, float(limit_s), Path(copy_to) if copy_to else None)
@@ -116,8 +117,10 @@ def _kind(content: Mapping[Any, Any]) -> tuple[Path | None, dict[str, str]]:
 # --- from the keys to the runs
 
 
-def _jobs(content: Mapping[Any, Any], fixed: Mapping[str, Any], kind: str, seeded: bool) -> Iterable[Job]:
-    """The runs, by seed first."""
+def _jobs(
+    content: Mapping[Any, Any], fixed: Mapping[str, Any], unless: Mapping[str, Any], kind: str, seeded: bool
+) -> Iterable[Job]:
+    """The runs, by seed first. `unless`: what holds where the sweep says nothing else."""
     arms, points = _arms(content), _points(content)
     given = _seeds(content["seeds"]) if "seeds" in content else ((0,) if seeded else (None,))
     for where, names in (("parameters", fixed), ("grid", points[0]), *((f"arm '{arm}'", s) for arm, s in arms.items())):
@@ -127,13 +130,13 @@ def _jobs(content: Mapping[Any, Any], fixed: Mapping[str, Any], kind: str, seede
         if twice := [where for where, others in (("parameters", fixed), *arms.items()) if name in others]:
             raise WorkbenchError(f"'{name}' is set by grid and by {twice[0]}: leave one of them out.")
     for arm, settings in arms.items():
-        if shared := sorted(settings.keys() & (fixed.keys() - {"threads"})):
+        if shared := sorted(settings.keys() & fixed.keys()):
             raise WorkbenchError(f"'{shared[0]}' is set by parameters and by arm '{arm}': leave one of them out.")
     columns = list(dict.fromkeys([*itertools.chain(*arms.values()), *points[0]]))
     for seed in given:
         for (arm, settings), point in itertools.product(arms.items(), points):
             varied = {**settings, **point}
-            whole = {**fixed, **varied, **({} if seed is None else {"seed": seed})}
+            whole = {**unless, **fixed, **varied, **({} if seed is None else {"seed": seed})}
             label = " ".join([*([arm] if arm else []), *(f"{name}={_text(value)}" for name, value in point.items())])
             yield Job(_name(kind, label, seed, whole), label or "all", seed, {n: varied.get(n) for n in columns}, whole)
 
@@ -178,7 +181,7 @@ def _points(content: Mapping[Any, Any]) -> list[dict[str, Any]]:
             raise WorkbenchError(f"grid: {name}={values!r} is not accepted: expected a list of at least one value.")
         for place, value in enumerate(values):
             _settings({name: value}, "grid")
-            if value in values[:place]:
+            if _text(value) in map(_text, values[:place]):
                 raise WorkbenchError(f"grid: {name} has {value!r} twice: leave one of them out.")
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
@@ -231,11 +234,12 @@ def _check_job(job: Job, declared: Mapping[str, str], notebook: Path | None) -> 
         if name not in Config.model_fields:
             names = [*declared, *Config.model_fields]
             raise WorkbenchError(unknown(name, names, f"parameter of {notebook.name} and no setting"))
-        if "," in _text(value):
+        if with_settings({}, f"{name}={_text(value)}").keys() != {name}:
             raise WorkbenchError(
-                f"{name}={value!r} has a comma, which {notebook.name} cannot take: use `trainer: true`."
+                f"{name}={value!r} has commas that {notebook.name} takes for further settings: use `trainer: true`."
             )
-    make_config(more)
+    known = {name: value for name, value in own.items() if name in Config.model_fields}
+    make_config({**more, **(known if "settings" in declared else {})})
 
 
 def split_settings(settings: Mapping[str, Any], declared: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -253,13 +253,17 @@ def _at(measured: Sequence[Measured], budget: int, name: str) -> Table:
 
 
 def rises_until(measured: Sequence[Measured]) -> int | None:
-    """How long the curve of `position` rises: the last budget that is better than the one before it with an interval
-    that excludes 0; the first budget when none is, None without intervals."""
-    rows = curve(measured)
-    if rows[0]["position_ci"] is None:
-        return None
-    rising = [row["budget"] for row in rows if row["gain_ci"] is not None and row["gain_ci"][0] > 0]
-    return max(rising, default=rows[0]["budget"])
+    """How long the curve of `position` rises: from the first budget on to the next that is better by a paired interval
+    that excludes 0, and so on; a dip between them counts for nothing. None without intervals."""
+    budgets = list(measured[0].curve)
+    highest = budgets[0]
+    for budget in budgets:
+        bounds = statistics.interval(_at(measured, budget, "position") - _at(measured, highest, "position"))
+        if bounds is None:
+            return None
+        if bounds[0] > 0:
+            highest = budget
+    return highest
 
 
 # ------------------------------------------------------------------------------------------------ pairs

@@ -44,6 +44,14 @@ def due(step: int, config: Config) -> bool:
     return config.eval_every > 0 and (step % config.eval_every == 0 or step == config.steps)
 
 
+def dues_left(step: int, config: Config) -> int:
+    """How many measurements come after this step."""
+    every, left = config.eval_every, config.steps - step
+    if not every or left <= 0:
+        return 0
+    return config.steps // every - step // every + (config.steps % every > 0)
+
+
 def kept_out_metrics(measured: Mapping[str, Any], when: str = "") -> dict[str, float]:
     """What `measure_drafts` found, as metrics of a step; `when` = "_start" for the policy before the first step."""
     return {f"kept_out_valid{when}": measured["valid_action_rate"], f"kept_out_reward{when}": measured["reward"]}
@@ -119,6 +127,7 @@ class StageTimer:
         self.seconds[part] = self.seconds.get(part, 0.0) + seconds
 
     def metrics(self) -> dict[str, float]:
-        """seconds_<stage> for each stage and `seconds` for the step so far."""
-        total = time.perf_counter() - self.start
+        """seconds_<stage> for each stage, and `seconds` for the step so far without the stage `measure`, which does not
+        train."""
+        total = time.perf_counter() - self.start - self.seconds.get("measure", 0.0)
         return {**{f"seconds_{name}": value for name, value in self.seconds.items()}, "seconds": total}

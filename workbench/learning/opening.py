@@ -6,6 +6,7 @@ No torch here: that a run cannot be made or opened is told before the trainer is
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,17 @@ def create_run(config: Config, run_path: Path | None) -> Run:
     repo = config.mlebench_repo
     tasks = load_tasks(config.tasks, mlebench_repo=repo)
     held_out = load_tasks(config.eval_tasks, mlebench_repo=repo) if measures(config) else []
-    shared = sorted({task.id for task in tasks} & {task.id for task in held_out})
-    if shared:
+    keep_apart([task.id for task in tasks], [task.id for task in held_out])
+    return Run.create(run_path or new_path(config), config, {})
+
+
+def keep_apart(tasks: Iterable[str], held_out: Iterable[str]) -> None:
+    """Raise WorkbenchError when a task, by id, is trained on and measured."""
+    if shared := sorted(set(tasks) & set(held_out)):
         raise WorkbenchError(
             f"tasks and eval_tasks share {', '.join(shared)}: "
             "evaluation tasks must be kept out of training, change eval_tasks."
         )
-    return Run.create(run_path or new_path(config), config, {})
 
 
 def open_training(path: Path, steps: int | None = None, *, asked: Config | None = None) -> tuple[Run, Control]:

@@ -118,11 +118,12 @@ COMPONENTS: dict[str, Callable[[Measures], float | None]] = {
 
 
 def total(components: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """Σ w·c over the components that apply, divided by Σ w where that is above 1, clipped to [0, 1] (`gain` may be
-    negative). One weight of 1 leaves its component as it is, to the last bit."""
+    """Σ w·c / Σ w over the components that apply, clipped to [0, 1] (`gain` may be negative), so that the best possible
+    reward is 1 whatever the weights are. One component alone is left as it is, to the last bit."""
     known = [(weight, components[name]) for name, weight in weights.items() if name in components]
     whole = math.fsum(weight for weight, _ in known)
-    return min(1.0, max(0.0, math.fsum(weight * value for weight, value in known) / max(1.0, whole)))
+    found = known[0][1] if len(known) == 1 else math.fsum(weight * value for weight, value in known) / (whole or 1.0)
+    return min(1.0, max(0.0, found))
 
 
 def score(

@@ -28,8 +28,8 @@ from workbench.learning.batch import Sample, make_samples
 from workbench.learning.checkpoints import every_s, read_checkpoint, seed_all, write_checkpoint
 from workbench.learning.episodes import spread
 from workbench.learning.evaluate import Progress, measure_drafts
-from workbench.learning.metrics import StageTimer, Summary, due, kept_out_metrics, rollout_metrics, warning
-from workbench.learning.opening import checkpoint_step, create_run, measures, open_training
+from workbench.learning.metrics import StageTimer, Summary, due, dues_left, kept_out_metrics, rollout_metrics, warning
+from workbench.learning.opening import checkpoint_step, create_run, keep_apart, measures, open_training
 from workbench.learning.pace import Pace
 from workbench.learning.sampler import Curriculum
 from workbench.learning.strategies import flat_handling
@@ -90,6 +90,7 @@ class Trainer:
         repo = config.mlebench_repo
         self.tasks = tasks_by_id(load_tasks(config.tasks, mlebench_repo=repo))
         self.held_out = tasks_by_id(load_tasks(config.eval_tasks, mlebench_repo=repo)) if measures(config) else {}
+        keep_apart(self.tasks, self.held_out)  # a name such as `train` may have come to mean more since the run began
         self.executor = start_executor(config, [*self.tasks.values(), *self.held_out.values()])
         self.grader = Grader()
         self.policy = self._load_policy(config)
@@ -209,8 +210,12 @@ class Trainer:
         def progress(done: int, total: int) -> None:
             self.control.report(phase="measuring along training", done=done, total=total)
 
+        def whole(done: int, total: int) -> None:
+            self.pace.add_drafts(done, time.monotonic() - started)
+
+        started = time.monotonic()
         with timer("measure"):
-            found = self._drafts(self.policy, config, config.eval_every_drafts, progress)
+            found = self._drafts(self.policy, config, config.eval_every_drafts, progress, whole)
         return kept_out_metrics(found, when)
 
     def _record(self, config: Config, step: int, groups: Sequence[Group], metrics: Mapping[str, float]) -> None:
@@ -230,6 +235,7 @@ class Trainer:
         if time.monotonic() - self._checkpointed >= every_s(config, self.policy) or step >= config.steps:
             self._checkpoint(step)
         self._record_s = time.perf_counter() - started
+        drafts = 2 * config.eval_drafts + dues_left(step, config) * config.eval_every_drafts
         self.control.report(
             phase="training",
             step=step,
@@ -237,7 +243,7 @@ class Trainer:
             reward=metrics.get("reward_mean"),
             valid_action_rate=metrics.get("valid_action_rate"),
             tokens_per_s=metrics["tokens_per_s"],
-            eta_s=self.pace.left_s(config.steps - step, 2 * config.eval_drafts * len(self.held_out)),
+            eta_s=self.pace.left_s(config.steps - step, drafts * len(self.held_out)),
             warning=warning(config, metrics) or self._inexact,
         )
 

@@ -5,6 +5,7 @@ Every function raises `OSError` when the kernel refuses; the caller then ends th
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -128,6 +129,21 @@ def unmount(target: str, flags: int = 0) -> None:
 def tmpfs(target: str, *, megabytes: int, mode: str, inodes: int = 8192, flags: int = 0) -> None:
     options = f"size={megabytes}m,nr_inodes={inodes},mode={mode}"
     mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV | flags, options)
+
+
+def give_way(nice: int, proc: int) -> None:
+    """Let this process and its children have the processor after others, who lose what they wait for each other.
+
+    Where the kernel weighs sessions instead of processes (autogroups), that of this process is lowered, which the
+    kernel refuses when many ask at once. `proc`: descriptor of a real /proc.
+    """
+    os.nice(nice)
+    with contextlib.suppress(OSError):
+        file = os.open("self/autogroup", os.O_WRONLY, dir_fd=proc)
+        try:
+            os.write(file, str(nice).encode())
+        finally:
+            os.close(file)
 
 
 def drop_capabilities() -> None:

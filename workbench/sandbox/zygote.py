@@ -32,6 +32,8 @@ import jail
 import program
 
 INNER_ID = 1000
+NICE = 10
+"""A script's priority below that of whoever runs it: trainer and notebook stay quick while scripts use every core."""
 _NAMESPACES = jail.CLONE_NEWUSER | jail.CLONE_NEWNS | jail.CLONE_NEWPID | jail.CLONE_NEWIPC
 _PROC_FILES = ("cpuinfo", "meminfo", "version")
 
@@ -183,6 +185,7 @@ def _guarded(function: Any, run: socket.socket, config: Config) -> None:
 
 def init(run: socket.socket, config: Config) -> None:
     """Own the run's namespaces, start the program, report how it ended. All that is left dies with this process."""
+    config["real_proc"] = os.open("/proc", os.O_PATH)
     if config["mode"] == "namespaces":
         uid = config["uid"] if config["uid"] is not None else os.getuid()
         jail.map_ids(uid, os.getgid(), INNER_ID, INNER_ID)
@@ -200,6 +203,7 @@ def init(run: socket.socket, config: Config) -> None:
     if pid == 0:
         family.sleeps(wakes)
         _guarded(run_program, run, config)
+    os.close(config["real_proc"])
     jail.set_dumpable(False)
     status, peak = family.wait_for(pid, run, wakes)
     if config["mode"] == "namespaces":
@@ -247,6 +251,8 @@ def run_program(run: socket.socket, config: Config) -> None:
     program.seed_generators(request["seed"])
     program.set_threads(int(request["limits"]["threads"]))
     jail.set_dumpable(True)
+    jail.give_way(NICE, config["real_proc"])
+    os.close(config["real_proc"])
     _send(run, {"event": "furnished"}, [descriptor])
     lock_down(request["limits"], folder, config)
     _send(run, {"event": "started", "cpu_s": time.process_time(), "resident": _peak()})

@@ -317,7 +317,8 @@ def stage_table(metrics: pd.DataFrame, bins: int = 40, stages: int = 5) -> pd.Da
     totals = table.sum()
     longest = totals[totals > 0.01 * totals.sum()].nlargest(stages).index
     table = table[[name for name in table if name in longest]].astype(float)
-    table["other"] = (_column(metrics, "seconds") - table.sum(axis=1)).clip(lower=0)
+    parts = table.drop(columns="measure", errors="ignore")  # which `seconds` leaves out
+    table["other"] = (_column(metrics, "seconds") - parts.sum(axis=1)).clip(lower=0)
     step = _column(metrics, "step")
     if step.empty:
         return table
