@@ -105,9 +105,9 @@ def test_several_runs_are_seeds_of_one_experiment(run: Path, tmp_path: Path) -> 
         evaluate([str(run), f"{run}/."], None, 2, 1, 0)
     other = shutil.copytree(run, tmp_path / "other")
     result = evaluate([str(run), str(other)], None, 2, 1, 0, against="start")
-    assert result["subject"] == [str(run)] * 2
+    assert result["subject"] == [str(run), str(other)]
     assert result["intervals_over"] == "runs"
-    assert [each["subject"] for each in result["runs"]] == [str(run)] * 2
+    assert [each["subject"] for each in result["runs"]] == [str(run), str(other)]
     assert result["valid_rate_ci"] == [result["valid_rate"]] * 2, "two equal runs do not differ"
     assert set(result["against"]["measures"]) >= set(NAMES)
 

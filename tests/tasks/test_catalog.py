@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from workbench.config import Config
 from workbench.tasks.catalog import CORE, CORE_HELDOUT, HELDOUT, SETS, TASKS_DIR, TRAIN, load_tasks, task_folders
@@ -25,6 +26,12 @@ def test_there_are_twenty_two_of_all_metrics_six_held_out() -> None:
     assert not set(TRAIN) & set(HELDOUT)
     assert len({task.source for task in tasks.values()}) == 22
     assert len({task.metric.name for task in tasks.values() if task.id in HELDOUT}) == 6
+
+
+def test_whose_data_they_are_stands_beside_them() -> None:
+    rows = [line for line in (TASKS_DIR / "LICENCES.md").read_text().splitlines() if line.startswith("| ")]
+    configs = [yaml.safe_load(path.read_text()) for path in sorted(TASKS_DIR.glob("*/config.yaml"))]
+    assert rows[1:] == [f"| {c['id']} | {c['source']} | {c['licence']} | {c['origin']} |" for c in configs]
 
 
 def test_a_run_trains_on_few_of_them_unless_told_otherwise() -> None:

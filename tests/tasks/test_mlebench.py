@@ -15,7 +15,7 @@ from miniature import Bench, add, make_bench, sample_of, truth_of, write_board, 
 
 from workbench.agent.cards import card
 from workbench.agent.environment import Environment
-from workbench.agent.prompts import ASK, render
+from workbench.agent.prompts import ASK, PREVIEW_LINES, render
 from workbench.sandbox.executor import Executor, Limits
 from workbench.tasks.catalog import load_tasks, task_folders
 from workbench.tasks.grader import Grader, GradingLost, shared
@@ -500,6 +500,26 @@ def test_the_prompt_of_a_large_competition_is_bounded(bench: Bench) -> None:
         assert "Predict ''" not in texts[budget]
         assert "has the columns 'clip', 'probability'" in texts[budget]
     assert not any(asked in texts[384] for asked in ASK.values())
+
+
+def test_damaged_files_and_links_to_nothing_are_named_and_no_more(bench: Bench) -> None:
+    add(bench, WHALE)
+    public = load(bench, WHALE).public_dir
+    (public / "more.csv").write_text("a,b\n" + "".join(f"{n},{n * 7919 % 1000}\n" for n in range(4000)))
+    zip_in_place(public / "more.csv")
+    whole = (public / "more.csv.zip").read_bytes()
+    for cut in range(60, 120):  # within the compressed bytes
+        (public / f"cut{cut}.csv.zip").write_bytes(whole[:cut] + b"\xff" * 40 + whole[cut + 40 :])
+    (public / "gone.csv").symlink_to(public / "nowhere.csv")
+    (public / "clips").mkdir(exist_ok=True)
+    (public / "clips" / "gone.aif").symlink_to(public / "nowhere.aif")
+    (public / "train.csv").write_text('text\n"' + "line\n" * 500 + '"\n')
+    facts = card(load(bench, WHALE))
+    assert "gone.csv: a link to nothing" in facts.files
+    assert any(line.startswith("clips/: ") for line in facts.files)
+    assert sum("cut" in line and "columns" not in line for line in facts.files) > 0
+    state = State(WHALE, Kind.DRAFT)
+    assert render(state, facts, budget=40_000, count=len).count("line\n") <= PREVIEW_LINES
 
 
 @pytest.fixture

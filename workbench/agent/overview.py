@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+import zlib
 from collections import Counter
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -68,6 +70,9 @@ def _overview(public: Path, changed: tuple[int, int]) -> tuple[tuple[str, ...], 
         if entry.is_dir():
             lines.append(_folder_line(entry))
             continue
+        if not entry.exists():
+            lines.append(f"{entry.name}: a link to nothing")
+            continue
         frame = read_head(entry) if entry.name.lower().endswith(TABLES) else None
         size = entry.stat().st_size
         if frame is None:
@@ -107,8 +112,8 @@ def read_head(path: Path) -> pd.DataFrame | None:
             return pd.read_csv(path, nrows=HEAD_ROWS, sep=separator)
         with zipfile.ZipFile(path) as archive, archive.open(_only(archive)) as member:
             return pd.read_csv(member, nrows=HEAD_ROWS, sep=separator)
-    except (ValueError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile):
-        return None
+    except (ValueError, OSError, RuntimeError, NotImplementedError, EOFError, zlib.error, zipfile.BadZipFile):
+        return None  # damaged ones too
 
 
 def _only(archive: zipfile.ZipFile) -> str:
@@ -153,7 +158,8 @@ def _folder_line(folder: Path) -> str:
             if entries > MOST_ENTRIES:
                 return f"{folder.name}/: more than {MOST_ENTRIES} files, most of them {_most(endings)}"
             endings[Path(name).suffix or "no ending"] += 1
-            size += os.stat(os.path.join(place, name)).st_size
+            with suppress(OSError):  # a link to nothing
+                size += os.stat(os.path.join(place, name)).st_size
     return f"{folder.name}/: {entries} files ({_most(endings) or 'empty'}), {_size(size)}"
 
 

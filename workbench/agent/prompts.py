@@ -123,6 +123,8 @@ def _details(state: State, facts: Card, *, full: bool) -> Iterator[_Detail]:
     yield replace(detail, width=80)
 
 
+PREVIEW_LINES = 24
+"""Most lines of the first rows of a table: a cell may hold a whole text."""
 KEPT_OUTPUT = 2000
 """Characters of a script's output in the full form, from its head and its tail."""
 
@@ -151,7 +153,7 @@ def _full(state: State, facts: Card, detail: _Detail, limits: Limits | None) -> 
     parts = [INTRODUCTION, "\n# Task\n", _cut_text(facts.description, detail.description), _task_lines(facts)]
     parts += ["\n# Data\n", _file_lines(facts, detail.files), _column_lines(facts, detail)]
     if detail.preview and facts.preview:
-        rows = (trim(line, 400) for line in facts.preview.splitlines())
+        rows = (trim(line, 400) for line in facts.preview.splitlines()[:PREVIEW_LINES])
         parts.append(f"First rows of {facts.table}:\n" + "\n".join(rows) + "\n")
     if state.kind is not Kind.DRAFT:
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", state.code)), default=0))

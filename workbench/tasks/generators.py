@@ -142,6 +142,11 @@ def _multiclass(rng: Rng, signals: Signals) -> tuple[NDArray[np.generic], Array]
     return np.array(CLASSES)[codes], chances
 
 
+def _label(rng: Rng, signals: Signals) -> tuple[NDArray[np.generic], Array]:
+    sides, chances = _multiclass(rng, signals)
+    return sides, chances.argmax(axis=1)[:, None].astype(float)
+
+
 def _regression(rng: Rng, signals: Signals) -> tuple[NDArray[np.generic], Array]:
     scale, noise = rng.uniform(5, 50), rng.uniform(0.2, 0.5)
     mean = scale * (signals.draw() + rng.uniform(1, 4))
@@ -168,6 +173,7 @@ LAWS: dict[str, Law] = {
     "multiclass": Law("logloss", _multiclass, "Predict the side of each thing.", ", ".join(CLASSES), CLASSES),
     "regression": Law("rmse", _regression, "Predict how large a thing is.", "its size"),
     "count": Law("rmsle", _count, "Predict how often a thing happens.", "a count, never negative"),
+    "label": Law("accuracy", _label, "Predict on which side each thing is.", ", ".join(CLASSES), CLASSES),
 }
 
 
