@@ -121,17 +121,39 @@ def _binary(rng: Rng, signals: Signals) -> tuple[NDArray[np.generic], Array]:
 
 
 def _rare(rng: Rng, signals: Signals) -> tuple[NDArray[np.generic], Array]:
-    """About one row in ten is 1: the offset is found by halving."""
-    steep, wanted, signal = rng.uniform(2.5, 4.0), rng.uniform(0.08, 0.14), signals.draw()
+    """About one row in ten is 1."""
+    happened, chance = _seldom(rng, signals, 0.08, 0.14)
+    return happened, chance[:, None]
+
+
+def _flag(rng: Rng, signals: Signals) -> tuple[NDArray[np.generic], Array]:
+    happened, chance = _seldom(rng, signals, 0.15, 0.3)
+    return np.array(FLAGS)[happened], best_flags(chance)[:, None]
+
+
+def best_flags(chance: Array) -> Array:
+    """1 for the rows with the largest chances, as many as give the highest F1 but for terms of 1/rows: with k rows
+    flagged, 2·Σ p over them / (k + Σ p over all)."""
+    order = np.argsort(-chance, kind="stable")
+    expected = 2 * chance[order].cumsum() / (np.arange(1, len(chance) + 1) + chance.sum())
+    flags = np.zeros(len(chance))
+    flags[order[: expected.argmax() + 1]] = 1.0
+    return flags
+
+
+def _seldom(rng: Rng, signals: Signals, least: float, most: float) -> tuple[NDArray[np.int64], Array]:
+    """(0 or 1, its chance) with a share of ones between `least` and `most`: the offset is found by halving."""
+    steep, wanted, signal = rng.uniform(2.5, 4.0), rng.uniform(least, most), signals.draw()
     low, high = -20.0, 20.0
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if _sigmoid(steep * signal + middle).mean() < wanted else (low, middle)
     chance = _sigmoid(steep * signal + low)
-    return (rng.random(len(chance)) < chance).astype(int), chance[:, None]
+    return (rng.random(len(chance)) < chance).astype(int), chance
 
 
 CLASSES = ("north", "east", "south", "west")
+FLAGS = ("absent", "present")
 
 
 def _multiclass(rng: Rng, signals: Signals) -> tuple[NDArray[np.generic], Array]:
@@ -174,6 +196,7 @@ LAWS: dict[str, Law] = {
     "regression": Law("rmse", _regression, "Predict how large a thing is.", "its size"),
     "count": Law("rmsle", _count, "Predict how often a thing happens.", "a count, never negative"),
     "label": Law("accuracy", _label, "Predict on which side each thing is.", ", ".join(CLASSES), CLASSES),
+    "flag": Law("f1", _flag, "Predict where something is.", "present or absent; F1 is that of present", FLAGS),
 }
 
 
