@@ -79,6 +79,7 @@ def test_settings_that_a_notebook_does_not_declare_go_into_its_settings(tmp_path
         *("-p", "settings=kl_coef=0.01, buffer=false"),
     ]
     assert sweep.limit_s == math.inf
+    assert read(tmp_path, "parameters: {learning_rate: 0.0}").jobs, "the notebook's word for the trainer's choice"
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,8 @@ def _check_job(job: Job, declared: Mapping[str, str], notebook: Path | None) -> 
                 f"{name}={value!r} has commas that {notebook.name} takes for further settings: use `trainer: true`."
             )
     known = {name: value for name, value in own.items() if name in Config.model_fields}
+    if _text(known.get("learning_rate")) in ("0", "0.0"):
+        del known["learning_rate"]  # the notebook's word for the trainer's own choice: papermill reads no type with |
     make_config({**more, **(known if "settings" in declared else {})})
 
 
