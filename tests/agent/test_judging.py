@@ -185,7 +185,7 @@ def test_a_checker_accepts_several_answers(judged: Judge) -> None:
         ("pass\n", "ok, exit code 0"),
         ("raise SystemExit(44)\n", "runtime_error, exit code 44"),
         ("print(open('test.ans').read())\nwhile True: pass\n", "timeout"),
-        ("while True: print(open('test.ans').read())\n", "output_limit"),
+        ("while True: print(open('test.ans').read() * 1000)\n", "output_limit"),
         ("import os; os.kill(os.getpid(), 9)\n", "runtime_error"),
         ("def broken(:\n", "runtime_error, exit code 1"),
     ],
