@@ -257,7 +257,7 @@ def rises_until(measured: Sequence[Measured]) -> int | None:
     that excludes 0, and so on; a dip between them counts for nothing. None without intervals."""
     budgets = list(measured[0].curve)
     highest = budgets[0]
-    for budget in budgets:
+    for budget in budgets:  # the first, against itself, tells whether there are intervals
         bounds = statistics.interval(_at(measured, budget, "position") - _at(measured, highest, "position"))
         if bounds is None:
             return None

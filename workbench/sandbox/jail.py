@@ -132,7 +132,7 @@ def tmpfs(target: str, *, megabytes: int, mode: str, inodes: int = 8192, flags: 
 
 
 def give_way(nice: int, proc: int) -> None:
-    """Let this process and its children have the processor after others, who lose what they wait for each other.
+    """Let others have the processor before this process and its children: a trainer's threads wait for each other.
 
     Where the kernel weighs sessions instead of processes (autogroups), that of this process is lowered, which the
     kernel refuses when many ask at once. `proc`: descriptor of a real /proc.
