@@ -74,7 +74,10 @@ def test_the_buffer_is_measured_at_two_sizes(capsys: pytest.CaptureFixture[str])
             ["buffer", "--prompts", "2"],
             "--prompts goes with a model, not with the buffer: leave it out, or measure a step.",
         ),
-        (["sandbox", "--states", "2000"], "--states goes with the buffer, not with sandbox: leave it out."),
+        (
+            ["sandbox", "--states", "2000"],
+            "--states goes with the buffer or the sampler, not with sandbox: leave it out.",
+        ),
         (["buffer", "--states", "999"], "states=999 is not accepted: expected 1000 to 10000000."),
         (["buffer", "--states", "0"], "states=0 is not accepted: expected 1000 to 10000000."),
         (

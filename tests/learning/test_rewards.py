@@ -270,6 +270,17 @@ def test_score_groups_fills_in_every_reward(task: MleTask) -> None:
     assert group.rewards == pytest.approx([0.6, 0.1, 0.1])
 
 
+def test_the_submission_of_the_parent_is_no_new_one_however_the_script_is_rewritten(task: MleTask) -> None:
+    improve = State("t", Kind.IMPROVE, "m = 1")
+    parent = replace(VALID, code="m = 1", score=0.7, submission_sha="a" * 64)
+    turns = tuple(
+        turn(improve, replace(VALID, code=code, score=0.7, submission_sha=sha * 64))
+        for code, sha in (("model = 1", "a"), ("m = 1\npass", "a"), ("m = 2", "b"))
+    )
+    (group,) = score_groups([Group("g", improve, (1,), turns)], {"t": task}, {"ladder": 1.0}, lambda *_: parent)
+    assert group.rewards == pytest.approx([0.1, 0.1, 0.6])
+
+
 def test_the_sample_is_recognised_as_pandas_writes_it(task: MleTask) -> None:
     path = task.public_dir / "sample_submission.csv"
     rewritten = path.read_bytes().replace(b"\n", b"\r\n")
@@ -279,3 +290,12 @@ def test_the_sample_is_recognised_as_pandas_writes_it(task: MleTask) -> None:
     assert as_written != rewritten
     for form in (as_written, rewritten):
         assert hashlib.sha256(form).hexdigest() in sample_shas(task.sample)
+
+
+def test_the_sample_is_recognised_with_fractions(task: MleTask) -> None:
+    path = task.public_dir / "sample_submission.csv"
+    frame = pd.read_csv(path)
+    frame[frame.columns[-1]] = 1
+    frame.to_csv(path, index=False)
+    written = frame.astype({frame.columns[-1]: float}).to_csv(index=False).encode()
+    assert hashlib.sha256(written).hexdigest() in sample_shas(task.sample)

@@ -353,8 +353,9 @@ def test_a_share_of_the_draws_is_kept_for_roots_however_few_are_drawn(n: int) ->
     assert abs(share - 0.25) < 0.04  # 3 standard deviations of 1200 draws
 
 
-def test_without_adaption_every_state_is_as_likely_roots_too() -> None:
-    sampler = curriculum(8, tau=0, strategy="uniform", root_share=0.25, capacity=10**6, children_cap=10**6)
+@pytest.mark.parametrize("strategy", ["uniform", "dapo"])
+def test_without_adaption_every_state_is_as_likely_roots_too(strategy: str) -> None:
+    sampler = curriculum(8, tau=0, strategy=strategy, root_share=0.25, capacity=10**6, children_cap=10**6)
     for number in range(2000):
         sampler.insert(1, State("task-00", Kind.DEBUG, f"{number}", "e"))
     chosen = [state for step in range(2, 302) for state in sampler.choose(step, 4)]

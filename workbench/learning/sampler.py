@@ -119,8 +119,8 @@ class Curriculum:
     def _roots_of(self, n: int) -> int:
         """How many of `n` draws are kept for roots: `root_share` of them in the mean, the fraction left to chance.
 
-        None where the strategy is `uniform`, which takes every state alike."""
-        if self._config.strategy == "uniform":
+        None where the strategy draws every state alike."""
+        if STRATEGIES[self._config.strategy].draw is UNIFORM:
             return 0
         whole, fraction = divmod(round(self._config.root_share * n, 9), 1)
         return int(whole) + (fraction > 0 and self._random.random() < fraction)
