@@ -25,7 +25,7 @@ from workbench.tasks.catalog import load_tasks
 from workbench.tasks.leaderboard import human_rank
 from workbench.tasks.mle import MleTask, answers, submission_bytes
 from workbench.tasks.task import position, report
-from workbench.types import Action, Feedback, Kind, State, StopReason, Turn, Verdict
+from workbench.types import Action, Feedback, Kind, State, StopReason, Turn, Verdict, WorkbenchError
 
 # What an agent step comes to: nothing valid, the sample, a middling one, the truth.
 NONE, SAMPLE, MIDDLE, TRUTH = range(4)
@@ -74,6 +74,17 @@ def test_failures_count_as_the_floor_and_are_censored(tasks: list[MleTask]) -> N
     assert result["any_medal"] == 0.0
     assert {f"{name}{end}" for name in MEASURES for end in ("_ci", "_ci_tasks")} <= result.keys()
     json.dumps(result, allow_nan=False)
+
+
+def test_an_attempt_that_was_cut_short_by_lost_executions_is_no_failure(tasks: list[MleTask]) -> None:
+    cut = attempt(tasks[0], 1, [NONE])
+    cut.lost = 12
+    found = measure([attempt(tasks[0], 0, [NONE, SAMPLE]), cut], 2)
+    result = summary([found])
+    assert (result["valid_rate"], result["steps_to_first_valid"], result["censored_share"]) == (1.0, 2.0, 0.0)
+    assert (result["unscorable"], result["attempts_lost"], len(result["tasks"][0]["attempts"])) == (12, 1, 1)
+    with pytest.raises(WorkbenchError, match="No attempt at task 'diamonds' could be brought to its end"):
+        measure([cut], 2)
 
 
 def test_measures_are_those_of_the_final_submission(tasks: list[MleTask]) -> None:
@@ -178,7 +189,7 @@ def test_two_policies_are_compared_attempt_by_attempt(tasks: list[MleTask]) -> N
 def test_a_policy_compared_with_itself(tasks: list[MleTask]) -> None:
     rows = [attempt(task, seed, [seed % 4, MIDDLE]) for seed in range(4) for task in tasks]
     same = measure(rows, 2)
-    for one, other in (([same], [same]), ([same, same], [same]), ([same, same], [same, same])):
+    for one, other in (([same], [same]), ([same, same], [same, same])):
         for values in compare(one, other).values():
             assert (values["difference"], values["difference_ci"], values["p"]) == (0.0, [0.0, 0.0], 1.0)
             assert values["difference_ci_tasks"] == [0.0, 0.0]
@@ -190,6 +201,8 @@ def test_what_makes_no_pairs_is_refused(tasks: list[MleTask]) -> None:
         compare([one], [measured(tasks[0], [[SAMPLE]], budget=2)])
     with pytest.raises(ValueError, match="make no pairs"):
         compare([one], [one, one])
+    with pytest.raises(ValueError, match="make no pairs"):
+        compare([one, one], [one])
 
 
 def test_a_fixed_script_is_compared_task_by_task(tasks: list[MleTask]) -> None:

@@ -149,7 +149,8 @@ class Visitor:
         return score_groups(result.groups, self.environment.tasks, weights, self.environment.known)
 
     def _grad_norm(self, group: Group) -> float:
-        advantages, _ = group_advantages([[turn.total for turn in group.turns]], self.config.advantage_scale)
+        rewards = [turn.reward.total if turn.reward else None for turn in group.turns]
+        advantages, _ = group_advantages([rewards], self.config.advantage_scale)
         samples, _ = make_samples([group], advantages, self.policy.version, self.config.max_staleness)
         still = torch.optim.SGD(list(self.policy.trainable()), lr=0.0)
         return update(self.policy, still, samples, self.config).get("grad_norm", 0.0)

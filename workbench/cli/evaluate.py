@@ -56,8 +56,9 @@ def evaluate(
     """The fields of `workbench evaluate`, for a run's latest policy or a policy as `--set policy=…` names it.
 
     Runs are read, never written. Actions are drawn at temperature 1 whatever a run trained with; tasks, limits of
-    scripts and training tasks are those of the first subject's settings. Raises WorkbenchError for an unknown task or
-    policy.
+    scripts and training tasks are those of the first subject's settings. Subject number i, from 0, and what it is
+    compared with draw from the seed `seed` + i: one start of several runs is measured once for each of them, so that
+    its own luck is in the intervals. Raises WorkbenchError for an unknown task or policy.
     """
     ours = [find_subject(text) for text in subjects]
     if twice := [each for place, each in enumerate(ours) if each.where in [other.where for other in ours[:place]]]:
@@ -73,20 +74,24 @@ def evaluate(
     if seen:
         say(f"trained on {', '.join(seen)}: what is measured there is no generalisation")
     from workbench.learning.measures import compare, compare_with_constant, summary
+    from workbench.tasks.task import position
 
-    sizes = [attempts * len(chosen) * budget] * (len(ours) + len(theirs))
+    for task in chosen:  # what cannot be measured is told before hours are spent
+        position(task, task.thresholds.gold, "final")
+    sizes = [attempts * len(chosen) * budget] * (len(ours) * (2 if theirs else 1))
     if candidates:
         sizes.append(len(candidates) * len(training) + len(chosen))
     with _environment(config, [*chosen, *training], seed) as (environment, tell):
-        environment.tasks = {task.id: task for task in chosen}
         work = Work(tell, sum(sizes), enough=attempts * len(chosen))
 
-        def measured(subject: Subject) -> Measured:
-            return _measure(subject, environment, work, attempts, budget, seed, greedy)
-
-        mine = [measured(subject) for subject in ours]
-        others = [measured(subject) for subject in theirs]
         fixed = _fixed(candidates, training, chosen, environment, work) if candidates else None
+        environment.tasks = {task.id: task for task in chosen}
+
+        def measured(subject: Subject, place: int) -> Measured:
+            return _measure(subject, environment, work, attempts, budget, seed + place, greedy)
+
+        mine = [measured(subject, place) for place, subject in enumerate(ours)]
+        others = [measured(theirs[place % len(theirs)], place) for place in range(len(ours) if theirs else 0)]
     names = [subject.name for subject in ours]
     result: dict[str, Any] = {"subject": names[0] if len(names) == 1 else names, "policy": config.policy}
     result |= {**summary(mine), "seed": seed, "greedy": greedy, "seen": seen}
@@ -167,9 +172,17 @@ def _seen(ours: Sequence[Subject], ids: set[str]) -> list[str]:
     """The measured tasks that one of the runs was trained on."""
     from workbench.tasks.catalog import load_tasks
 
-    configs = [subject.config for subject in ours if subject.run is not None]
-    trained = [task.id for each in configs for task in load_tasks(each.tasks, mlebench_repo=each.mlebench_repo)]
-    return sorted(ids & set(trained))
+    trained: set[str] = set()
+    for subject in ours:
+        if subject.run is None:
+            continue
+        try:
+            tasks = load_tasks(subject.config.tasks, mlebench_repo=subject.config.mlebench_repo)
+        except WorkbenchError as error:  # its tasks are elsewhere, or gone
+            say(f"whether {subject.name} was trained on what is measured cannot be told: {error}")
+        else:
+            trained |= {task.id for task in tasks}
+    return sorted(ids & trained)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def evaluate(
     budget: Annotated[
         int, typer.Option(min=1, max=10_000, help="Agent steps per attempt; 32 gives the whole curve.")
     ] = 10,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first run; the next have the following.")] = 0,
     against: Annotated[
         str | None,
         typer.Option(metavar="RUN|POLICY", help="Compare pair by pair with another, or 'start': before training."),

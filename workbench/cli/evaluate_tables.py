@@ -128,7 +128,10 @@ def _counts(console: Console, result: Mapping[str, Any]) -> None:
     if "runs" in result:
         counts = f"{len(result['runs'])} runs, {counts}; intervals are over runs"
     if result["unscorable"]:
-        console.print(f"{result['unscorable']} executions were lost by the sandbox and are left out")
+        console.print(
+            f"{result['unscorable']} executions were lost by the sandbox and are left out, with "
+            f"{result['attempts_lost']} attempts that ended early for that"
+        )
     if result["seen"]:
         console.print(f"trained on {', '.join(result['seen'])}: no generalisation there")
     console.print("\nposition: 0 is the task's constant, 1 its gold threshold; an attempt without a submission has 0")

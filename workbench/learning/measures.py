@@ -58,6 +58,9 @@ class Measured:
     """Task, or "" → number of drafts."""
     failures: Counter[str]
     unscorable: int
+    """Executions lost by us."""
+    attempts_lost: int
+    """Attempts left out for that."""
     attempts: int
 
 
@@ -79,12 +82,14 @@ def final_values(task: Task, graded: Mapping[str, Any]) -> dict[str, float]:
 def measure(attempts: Sequence[Attempt], budget: int) -> Measured:
     """Grade what attempts submitted, and would have submitted at smaller budgets, each distinct submission once.
 
-    An attempt whose executions were all lost by us is left out. Raises WorkbenchError when all attempts at a task are.
+    An attempt that ended before its budget because executions were lost by us says nothing of the policy and is left
+    out. Raises WorkbenchError when all attempts at a task are.
     """
-    tried = [attempt for attempt in attempts if attempt.steps]
+    tried = [attempt for attempt in attempts if attempt.steps and not (attempt.lost and attempt.steps < budget)]
     if missing := {attempt.task.id for attempt in attempts} - {attempt.task.id for attempt in tried}:
         raise WorkbenchError(
-            f"Not one script of any attempt at task '{min(missing)}' could be run: see what `workbench doctor` says."
+            f"No attempt at task '{min(missing)}' could be brought to its end, for the sandbox loses scripts: see what "
+            "`workbench doctor` says."
         )
     names = tuple(sorted({attempt.task.id for attempt in tried}))
     seeds = sorted({attempt.seed for attempt in attempts})
@@ -121,6 +126,7 @@ def measure(attempts: Sequence[Attempt], budget: int) -> Measured:
         **_drafts(tried, names),
         failures=Counter(act.failure for attempt in tried for act in attempt.acts if act.failure),
         unscorable=sum(attempt.lost for attempt in attempts),
+        attempts_lost=len(attempts) - len(tried),
         attempts=len(seeds),
     )
 
@@ -187,6 +193,7 @@ def summary(measured: Sequence[Measured]) -> dict[str, Any]:
         "intervals_over": "attempts" if len(measured) == 1 else "runs",
         "failures": dict(sum((each.failures for each in measured), Counter[str]()).most_common()),
         "unscorable": sum(each.unscorable for each in measured),
+        "attempts_lost": sum(each.attempts_lost for each in measured),
     }
 
 
@@ -272,18 +279,17 @@ def rises_until(measured: Sequence[Measured]) -> int | None:
 def compare(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[str, dict[str, Any]]:
     """Each of `COMPARED`: `ours`, `theirs` and `statistics.paired`, attempt by attempt with the same seeds.
 
-    `theirs` is as many policies as `ours` (run by run), or one that all are compared with. Raises ValueError when
-    tasks, budget or attempts differ.
+    Both are as many, run by run; one policy that several runs are compared with is measured once for each of them, for
+    otherwise its own luck would be in no interval. Raises ValueError when numbers, tasks, budget or attempts differ.
     """
-    others = list(theirs) * (len(ours) if len(theirs) == 1 else 1)
-    if len(others) != len(ours):
+    if len(theirs) != len(ours):
         raise ValueError(f"{len(ours)} policies and {len(theirs)} others make no pairs")
-    for one, other in zip(ours, others, strict=True):
+    for one, other in zip(ours, theirs, strict=True):
         if (one.tasks, one.budget, one.attempts) != (other.tasks, other.budget, other.attempts):
             raise ValueError("tasks, budget or attempts differ")
     result = {}
     for name in COMPARED:
-        sides = [[each.tables[name] for each in side] for side in (ours, others)]
+        sides = [[each.tables[name] for each in side] for side in (ours, theirs)]
         gaps = over_runs(ours, [one - other for one, other in zip(*sides, strict=True)])
         means = [statistics.mean(over_runs(ours, tables)) for tables in sides]
         result[name] = {"ours": means[0], "theirs": means[1], **statistics.paired(gaps, np.zeros_like(gaps))}
