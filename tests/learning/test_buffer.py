@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from workbench.learning.buffer import KEPT_ERROR, KEPT_OUTPUT, Buffer, child, error_line, identity, signature
+from workbench.learning.buffer import KEPT_ERROR, KEPT_OUTPUT, Buffer, child, identity, signature, why_invalid
 from workbench.learning.events import Added
 from workbench.learning.ranking import Node
 from workbench.types import Action, Feedback, Kind, State, StopReason, Turn, Verdict
@@ -73,9 +73,9 @@ def test_long_output_is_trimmed_from_the_middle() -> None:
 
 
 def test_the_error_line_is_the_reason_or_the_last_line_or_the_verdict() -> None:
-    assert error_line(BROKEN) == "KeyError: 'x'"
-    assert error_line(replace(BROKEN, reason=None, stderr="first\n last  \n\n")) == "last"
-    assert error_line(replace(BROKEN, reason=" ", stderr="")) == "runtime_error"
+    assert why_invalid(BROKEN) == "KeyError: 'x'"
+    assert why_invalid(replace(BROKEN, reason=None, stderr="first\n last  \n\n")) == "last"
+    assert why_invalid(replace(BROKEN, reason=" ", stderr="")) == "runtime_error"
 
 
 @pytest.mark.parametrize(

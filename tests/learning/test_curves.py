@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.learning.curves import area, common_end, kept_out_curve, paired, value_at
+from workbench.learning.curves import area, common_end, difference_to_first, kept_out_curve, value_at
 from workbench.types import WorkbenchError
 
 CURVE = [(0.0, 0.2), (10.0, 0.4), (30.0, 0.8)]
@@ -66,14 +66,14 @@ def test_a_curve_is_read_from_the_metrics_of_a_run() -> None:
 
 
 def test_pairs_are_those_seeds_that_both_have() -> None:
-    pairs, mean, bounds = paired({0: 0.5, 1: 0.7, 2: 0.1}, {0: 0.4, 1: 0.4, 3: 0.9})
+    pairs, mean, bounds = difference_to_first({0: 0.5, 1: 0.7, 2: 0.1}, {0: 0.4, 1: 0.4, 3: 0.9})
     assert (pairs, mean) == (2, pytest.approx(-0.2))
     assert bounds == pytest.approx([-0.3, -0.1]), "of two values the bootstrap's ends are the values themselves"
-    assert paired({0: 0.5}, {0: 0.5}) == (1, 0.0, None)
-    assert paired({0: 0.5}, {1: 0.5}) == (0, None, None)
+    assert difference_to_first({0: 0.5}, {0: 0.5}) == (1, 0.0, None)
+    assert difference_to_first({0: 0.5}, {1: 0.5}) == (0, None, None)
 
 
 def test_equal_differences_leave_no_doubt() -> None:
-    _, mean, bounds = paired(dict.fromkeys(range(5), 0.25), dict.fromkeys(range(5), 0.75))
+    _, mean, bounds = difference_to_first(dict.fromkeys(range(5), 0.25), dict.fromkeys(range(5), 0.75))
     assert mean == 0.5
     assert bounds == [0.5, 0.5]

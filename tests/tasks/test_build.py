@@ -75,6 +75,7 @@ def test_groups_never_straddle_train_and_test(table, blueprint, tmp_path: Path) 
         ("auc", lambda t: t.assign(y=t["y"] + 1), "Column 'y' must hold 0 and 1 for auc: it holds ['1', '2']."),
         ("f1", lambda t: t.replace("yes", "maybe"), "does not name all labels of 'y': add ['maybe']."),
         ("rmse", lambda t: t.head(39), "The table has 39 rows: at least 40 are needed"),
+        ("auc", lambda t: t.assign(y=[1] + [0] * 299), "rows hold 1 different values of 'y', expected at least 2"),
     ],
 )
 def test_a_table_that_does_not_fit_is_one_sentence(
@@ -85,6 +86,35 @@ def test_a_table_that_does_not_fit_is_one_sentence(
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda t: Keys(groups=t["u"] * 0), "All rows are of one group, which cannot be split"),
+        (lambda t: Keys(groups=(t["u"] > 9).where(t.index > 0, other=True)), "rows hold 0 different values of 'y'"),
+        (lambda t: Keys(ids=t["word"]), "The id '[a-z]+' names two rows: give each row an id of its own"),
+    ],
+)
+def test_keys_that_split_nothing_are_one_sentence(change, sentence: str, table, blueprint, tmp_path: Path) -> None:
+    frame = table("rmse")
+    plan = replace(blueprint("rmse"), train_rows=10, test_rows=290)
+    with pytest.raises(WorkbenchError, match=sentence):
+        build_task(plan, frame, tmp_path / "mine", keys=change(frame), entries=10)
+
+
+@pytest.mark.parametrize("odd", ["01", "NA", "null"])
+def test_a_class_that_a_csv_file_changes_is_refused(odd: str, table, blueprint, tmp_path: Path) -> None:
+    frame = table("f1")
+    frame["y"] = frame["y"].replace("yes", odd).replace("no", "2")
+    with pytest.raises(WorkbenchError, match=f"The class '{odd}' becomes '.+' when a CSV file is read"):
+        build_task(replace(blueprint("f1"), classes=("2", odd)), frame, tmp_path / "mine", entries=10)
+
+
+def test_true_and_false_are_1_and_0(table, blueprint, tmp_path: Path) -> None:
+    frame = table("auc")
+    task = build_task(blueprint("auc"), frame.assign(y=frame["y"].astype(bool)), tmp_path / "mine", entries=10)
+    assert check_task(task) == dict.fromkeys(PROOFS)
 
 
 def test_a_refused_table_leaves_the_old_task_alone(copied: Path, table, blueprint) -> None:

@@ -117,5 +117,7 @@ def test_a_board_is_read_in_file_order(tmp_path: Path) -> None:
     path = tmp_path / "leaderboard.csv"
     path.write_text("\ufeffteam,score\r\na,0.2\r\nb,0.9\r\n", encoding="utf-8")
     assert read_leaderboard(path) == (0.2, 0.9)
+    path.write_text("team,score\nc\x85d\u2028e\x0b,0.3\n", encoding="utf-8")
+    assert read_leaderboard(path) == (0.3,), "what ends no line of a CSV file"
     with pytest.raises(WorkbenchError, match=r"none\.csv' cannot be read"):
         read_leaderboard(tmp_path / "none.csv")

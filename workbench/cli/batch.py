@@ -11,6 +11,7 @@ import json
 import math
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -39,6 +40,8 @@ NOTEBOOK_S = 120.0
 and what is trained in it survives the second signal, which ends it at once."""
 OVER_S = 60.0
 """Seconds that a run has to save its last step once it has taken too long."""
+CODE = ("workbench", "notebooks", "data/tasks", "pyproject.toml")
+"""What decides how a run comes out."""
 REASON = 300
 """Characters kept of a reason."""
 
@@ -50,6 +53,8 @@ class Child:
     job: Job
     process: subprocess.Popen[bytes]
     started: float
+    commit: str
+    """Of the code that it runs, see `describe`."""
     over: bool = False
     """Stopped because it took longer than the sweep allows."""
 
@@ -137,7 +142,7 @@ class Batch:
                 self._pass_on(caught[0], again=told > 0)
                 again_at = time.monotonic() + NOTEBOOK_S if self.sweep.notebook and not told else math.inf
                 killed_at = time.monotonic() + KILL_S if told else killed_at
-                told = len(caught)
+                told += 1  # one by one: two that came between two looks are two
             for child in list(self.running):
                 self._look(child, queue, stopping=bool(caught), kill=time.monotonic() > killed_at)
             show(self._progress(len(queue)))
@@ -159,7 +164,7 @@ class Batch:
                 stderr=stderr,
                 start_new_session=True,  # Ctrl-C on the terminal reaches it through us only
             )
-        self.running.append(Child(job, process, time.monotonic()))
+        self.running.append(Child(job, process, time.monotonic(), describe()))
 
     def _words(self, job: Job) -> list[str]:
         """The command line of a run: a new one, or the next part of one that was broken off."""
@@ -224,11 +229,14 @@ class Batch:
                 child.process.send_signal(number)
 
     def _reason(self, job: Job, status: int) -> str:
-        """The last line that a run wrote to stderr, else how it ended."""
+        """The signal that ended a run, else the last line that it wrote to stderr, else its exit status."""
         text = (self.folder / "logs" / f"{job.name}.log").read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        return (lines[-1] if lines else how)[:REASON]
+        if status < 0:  # what it wrote last says nothing of that
+            return f"ended by {signal.Signals(-status).name}" + (
+                " (out of memory?)" if status == -signal.SIGKILL else ""
+            )
+        return (lines[-1] if lines else f"exit status {status}")[:REASON]
 
     def _end(self, child: Child, status: str, reason: str | None) -> None:
         """Keep what came of a run, and write the summary anew."""
@@ -251,7 +259,7 @@ class Batch:
             "facts": facts,
             "curves": curves if status == "done" else {},
         }
-        kept |= {"commit": describe(), "took_s": round(child.seconds, 1), "settings": dict(job.settings)}
+        kept |= {"commit": child.commit, "took_s": round(child.seconds, 1), "settings": dict(job.settings)}
         write_file(self.folder / "results" / f"{job.name}.json", json.dumps(kept, default=str) + "\n")
         self.results[job.name] = kept
         self._write()
@@ -348,12 +356,15 @@ def last_json(file: Path) -> dict[str, Any]:
 
 
 def describe() -> str:
-    """The commit of this checkout, with `-dirty` where files differ from it; "" without git."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--tags"]
+    """The commit of this checkout, with `-dirty` where code differs from it, as a batch's own results do not; ""
+    without git."""
+    git = ["git", "-C", str(ROOT)]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip()
+        commit = subprocess.run([*git, "describe", "--always", "--tags"], capture_output=True, text=True, timeout=30)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", *CODE], timeout=30, capture_output=True)
     except (OSError, subprocess.TimeoutExpired):
         return ""
+    return commit.stdout.strip() + ("-dirty" if commit.stdout and changed.returncode else "")
 
 
 def _workers(job: Job, sweep: Sweep) -> dict[str, int]:

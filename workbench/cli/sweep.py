@@ -191,7 +191,7 @@ def _seeds(given: Any) -> tuple[int, ...]:
     seeds: list[int] = []
     for entry in given if isinstance(given, list) else [given]:
         bounds = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", entry) if isinstance(entry, str) else None
-        if bounds:
+        if bounds and int(bounds[1]) <= int(bounds[2]):
             seeds += range(int(bounds[1]), int(bounds[2]) + 1)
         elif isinstance(entry, int) and not isinstance(entry, bool) and entry >= 0:
             seeds.append(entry)

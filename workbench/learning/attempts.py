@@ -20,7 +20,7 @@ from workbench.types import Action, Kind, State, Turn, Verdict
 Progress = Callable[[int, int], None]
 
 MAX_DEBUGS = 3
-"""Debug steps in a row before an attempt starts over from a new draft (as AIDE does)."""
+"""Debug steps in a row before an attempt gives a script up (as AIDE does), for its best valid one or a new draft."""
 
 LOST_ROUNDS = 3
 """Rounds beyond the budget, for the steps whose executions were lost by us."""

@@ -43,10 +43,10 @@ def child(turn: Turn) -> State | None:
     if feedback.valid:
         output = trim(feedback.stdout, KEPT_OUTPUT)
         return State(task, Kind.IMPROVE, code, output=output, score=feedback.own_score, parent=parent)
-    return State(task, Kind.DEBUG, code, error_line(feedback), trim(feedback.stderr, KEPT_OUTPUT), parent=parent)
+    return State(task, Kind.DEBUG, code, why_invalid(feedback), trim(feedback.stderr, KEPT_OUTPUT), parent=parent)
 
 
-def error_line(feedback: Feedback) -> str:
+def why_invalid(feedback: Feedback) -> str:
     """Why there was no valid submission, readably: the reason, else the last line of stderr, else the verdict."""
     for text in (feedback.reason or "", feedback.stderr):
         lines = [line.strip() for line in text.splitlines() if line.strip()]

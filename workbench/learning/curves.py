@@ -74,7 +74,9 @@ def _check(curve: Curve, at: float) -> None:
         raise WorkbenchError(f"A curve that is known {bounds} has no value at {at:g} executions.")
 
 
-def paired(first: Mapping[Any, float], other: Mapping[Any, float]) -> tuple[int, float | None, list[float] | None]:
+def difference_to_first(
+    first: Mapping[Any, float], other: Mapping[Any, float]
+) -> tuple[int, float | None, list[float] | None]:
     """(pairs, mean difference other - first, its 95 % bootstrap interval), over the seeds that both have."""
     differences = [other[seed] - first[seed] for seed in sorted(first.keys() & other.keys())]
     return len(differences), fmean(differences) if differences else None, interval(differences)

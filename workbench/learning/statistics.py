@@ -9,7 +9,6 @@ which are too narrow for two or three seeds; None below two.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -110,11 +109,6 @@ def sign_flip_p(values: ArrayLike, *, seed: int = 0) -> float | None:
         signs = np.vstack([np.ones(n), flips])  # the one that was seen is among them, so that p is never 0
     found = np.abs(signs @ per_seed)
     return float(np.mean(found >= found[0] - 1e-9 * np.abs(per_seed).sum()))  # equal sums differ by rounding
-
-
-def excludes_zero(bounds: Sequence[float] | None) -> bool:
-    """Whether 0 lies outside an interval."""
-    return bounds is not None and (bounds[0] > 0 or bounds[1] < 0)
 
 
 def _multiplicities(generator: np.random.Generator, n: int, draws: int) -> Table:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import shutil
 import sys
 from collections.abc import Sequence
@@ -87,9 +88,12 @@ def build_task(
     does not fit the blueprint, and when the folder holds anything else than a task.
     """
     _refuse_foreign(folder)
+    table = _plain(blueprint, table)
     _check(blueprint, table)
+    _check_keys(keys)
     rng = np.random.default_rng([blueprint.seed, 2])
     train, test, reward = _split(blueprint, table, keys, rng)
+    _check_parts(blueprint, train, test, reward)
     scratch = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     for part in ("public", "private"):
@@ -99,6 +103,7 @@ def build_task(
     _write_csv(board, scratch / "leaderboard.csv")
     (scratch / "description.md").write_text(_description(blueprint, train, test), encoding="utf-8")
     _write_config(blueprint, scratch, list(map(float, board["score"])), dummy, lead)
+    load_task(scratch)  # before the old one goes
     shutil.rmtree(folder, ignore_errors=True)
     scratch.rename(folder)
     return load_task(folder)
@@ -115,6 +120,35 @@ def _refuse_foreign(folder: Path) -> None:
     else:
         return
     raise WorkbenchError(f"'{folder}' {why}, so it is no task folder to be replaced: choose a new or empty folder.")
+
+
+def _plain(blueprint: Blueprint, table: pd.DataFrame) -> pd.DataFrame:
+    """The table with a target of True and False as 1 and 0, where numbers are wanted."""
+    target = blueprint.train_target
+    if blueprint.classes or target not in table.columns or not pd.api.types.is_bool_dtype(table[target]):
+        return table
+    return table.assign(**{target: table[target].astype(int)})
+
+
+def _check_keys(keys: Keys) -> None:
+    if keys.groups is not None and keys.groups.nunique() < 2:
+        raise WorkbenchError("All rows are of one group, which cannot be split: name groups of at least two values.")
+    if keys.ids is not None and not keys.ids.is_unique:
+        twice = keys.ids[keys.ids.duplicated()].iloc[0]
+        raise WorkbenchError(f"The id '{twice}' names two rows: give each row an id of its own, or leave ids out.")
+
+
+def _check_parts(blueprint: Blueprint, train: pd.DataFrame, test: pd.DataFrame, reward: NDArray[np.bool_]) -> None:
+    """Each part has what its score needs."""
+    target = blueprint.train_target
+    parts = {"train": train, "reward": test[reward], "final": test[~reward]}
+    least = 2 if blueprint.metric in BINARY or blueprint.classes else 1
+    for name, part in parts.items():
+        if part[target].nunique() < least:
+            raise WorkbenchError(
+                f"The {name} rows hold {part[target].nunique()} different values of '{target}', expected at least "
+                f"{least}: give the table more rows of the rare ones, or choose another seed."
+            )
 
 
 def _check(blueprint: Blueprint, table: pd.DataFrame) -> None:
@@ -135,6 +169,11 @@ def _check(blueprint: Blueprint, table: pd.DataFrame) -> None:
         if unknown or len(blueprint.classes) < 2:
             raise WorkbenchError(
                 f"classes={blueprint.classes} does not name all labels of '{target}': add {sorted(unknown)}."
+            )
+        if lost := [label for label in blueprint.classes if label != _reread(blueprint.classes)[label]]:
+            raise WorkbenchError(
+                f"The class '{lost[0]}' becomes '{_reread(blueprint.classes)[lost[0]]}' when a CSV file is read: "
+                "name it by a word."
             )
     if metric.name in BINARY and set(table[target].unique()) != {0, 1}:
         raise WorkbenchError(
@@ -196,6 +235,13 @@ def _rows(
 
 def _target_columns(blueprint: Blueprint) -> tuple[str, ...]:
     return blueprint.classes if blueprint.metric == "logloss" else (blueprint.train_target,)
+
+
+def _reread(classes: Sequence[str]) -> dict[str, str]:
+    """What becomes of labels that are written to a CSV file and read as anyone reads it."""
+    text = pd.DataFrame({"label": classes}).to_csv(index=False)
+    read = pd.read_csv(io.StringIO(text))["label"]
+    return {label: "nothing" if pd.isna(value) else str(value) for label, value in zip(classes, read, strict=True)}
 
 
 def _codes(blueprint: Blueprint, values: pd.Series) -> Array:

@@ -6,6 +6,7 @@ The board of an embedded task holds reference pipelines, not people, so a rank o
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def read_leaderboard(path: Path) -> tuple[float, ...]:
             f"'{path}' is a Git LFS pointer, not the board itself: run `git lfs pull` in its checkout."
         )
     try:
-        scores = tuple(float(row["score"]) for row in csv.DictReader(text.splitlines()))
+        scores = tuple(float(row["score"]) for row in csv.DictReader(io.StringIO(text, newline="")))
     except (KeyError, TypeError, ValueError, csv.Error):
         scores = ()
     if not scores or not all(map(math.isfinite, scores)):

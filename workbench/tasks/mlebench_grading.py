@@ -169,10 +169,10 @@ def _reward_rows(task: BenchTask, changed: tuple[int, int]) -> NDArray[np.int64]
         return None
     rows = draw_rows(task.id, len(truth))
     function, _, _ = grader_of(task)
-    gold, competition = _table(task.gold), LITE[task.id]
+    competition = LITE[task.id]
     try:
-        score, _ = _scored(function, part(competition, gold, rows), part(competition, truth, rows))
-    except KeyError:  # no such id column
+        score, _ = _scored(function, part(competition, _table(task.gold), rows), part(competition, truth, rows))
+    except (KeyError, IndexError, AttributeError):  # no such id column, other rows than answers, no table
         return None
     perfect = score is not None and math.isclose(score, METRICS[competition.metric].perfect, abs_tol=1e-5)
     return rows if perfect else None

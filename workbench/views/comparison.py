@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from workbench.learning.curves import Curve, area, common_end, kept_out_curve, paired, value_at
+from workbench.learning.curves import Curve, area, common_end, difference_to_first, kept_out_curve, value_at
 from workbench.learning.statistics import interval
 from workbench.run import Run
 from workbench.views import figures
@@ -27,7 +27,6 @@ Record = Mapping[str, Any]
 MEASURES = ("valid", "reward")
 SUMMARY = ("valid_before", "valid_after", "reward_before", "reward_after", "steps", "seconds")
 FACTS = (*SUMMARY, "executions", "valid_action_rate", *(f"valid_action_rate_{kind}" for kind in figures.KINDS))
-AREAS = ("area_valid", "area_reward", "area_executions")
 COMPARED = {
     "area_valid": "area under valid drafts",
     "area_reward": "area under reward",
@@ -98,7 +97,7 @@ def arms_table(runs: pd.DataFrame) -> pd.DataFrame:
             row[name] = fmean(own.values()) if own else None
             row[f"{name} 95 %"] = _bounds(interval(list(own.values())))
             if arm != names[0]:
-                pairs, difference, bounds = paired(first, own)
+                pairs, difference, bounds = difference_to_first(first, own)
                 row[f"{name} - {names[0]}"] = difference
                 row[f"{name} - {names[0]} 95 %"] = f"{_bounds(bounds)} (n={pairs})" if bounds else "–"
         rows.append(row)
