@@ -5,20 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from workbench.cli.evaluate import Work, draw, evaluate, find_subject
+from workbench.cli.evaluate import Plan, Work, draw, evaluate, find_subject
 from workbench.cli.evaluate_tables import show
 from workbench.cli.main import app, run_command
 from workbench.config import Config, make_config
-from workbench.learning import attempts
+from workbench.learning import attempts, kept
+from workbench.learning.measures import compare, measure, summary
 from workbench.learning.trainer import train
-from workbench.types import WorkbenchError
+from workbench.tasks.catalog import load_tasks
+from workbench.types import Kind, State, WorkbenchError
 from workbench.views.budgets import budget_curve
 
 NAMES = "valid_rate any_medal gold silver bronze above_median human_rank steps_to_first_valid".split()
@@ -56,7 +60,7 @@ def result(run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     (scripts / "sample.py").write_text("import shutil\nshutil.copy('input/sample_submission.csv', 'submission.csv')\n")
     (scripts / "wrong.py").write_text("raise ValueError\n")
     before = digest(run)
-    found = evaluate([str(run)], None, 3, 3, 0, against="start", baseline=True, scripts=scripts)
+    found = evaluate([str(run)], None, Plan(3, 3, 0), against="start", baseline=True, scripts=scripts)
     assert digest(run) == before, "a run is read, never written"
     return found
 
@@ -88,7 +92,7 @@ def test_the_fields_that_others_rely_on_are_there(result: dict[str, Any]) -> Non
 def test_equal_calls_give_equal_figures_and_a_policy_differs_from_itself_by_nothing(
     run: Path, result: dict[str, Any]
 ) -> None:
-    again = evaluate([str(run)], None, 3, 3, 0, against=str(run))
+    again = evaluate([str(run)], None, Plan(3, 3, 0), against=str(run))
     for name in NAMES:
         assert again[name] == result[name]
         assert again["against"]["measures"][name]["difference"] == 0.0
@@ -100,25 +104,82 @@ def test_training_settings_of_sampling_are_not_those_of_evaluation(run: Path, co
     assert find_subject(str(run)).config.temperature == 1.0
 
 
-def test_several_runs_are_seeds_of_one_experiment(run: Path, tmp_path: Path) -> None:
+def test_several_runs_are_seeds_of_one_experiment(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One start of two runs is measured twice: each run and what it is compared with draw from a seed of their own."""
+    measured, seeds = attempts.run_attempts, []
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        seeds.append(named["seed"])
+        return measured(*arguments, **named)
+
+    monkeypatch.setattr(attempts, "run_attempts", watched)
     with pytest.raises(WorkbenchError, match=r"is named twice and would count as two seeds"):
-        evaluate([str(run), f"{run}/."], None, 2, 1, 0)
+        evaluate([str(run), f"{run}/."], None, Plan(2, 1, 0))
     other = shutil.copytree(run, tmp_path / "other")
-    result = evaluate([str(run), str(other)], None, 2, 1, 0, against="start")
+    result = evaluate([str(run), str(other)], None, Plan(2, 1, 0), against="start")
     assert result["subject"] == [str(run), str(other)]
     assert result["intervals_over"] == "runs"
     assert [each["subject"] for each in result["runs"]] == [str(run), str(other)]
-    assert result["valid_rate_ci"] == [result["valid_rate"]] * 2, "two equal runs do not differ"
+    assert seeds == [0, 1, 0, 1]
     assert set(result["against"]["measures"]) >= set(NAMES)
 
 
 def test_greedy_is_one_attempt_and_training_tasks_are_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = evaluate([str(run)], "diamonds", 1, 1, 0, greedy=True)
+    result = evaluate([str(run)], "diamonds", Plan(1, 1, 0, greedy=True))
     assert result["seen"] == ["diamonds"]
     assert result["valid_rate_ci"] is None
     assert "trained on diamonds" in capsys.readouterr().err
     show(result)
     assert "trained on diamonds" in capsys.readouterr().out
+
+
+def test_what_was_kept_is_not_measured_again(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a comparison that is broken off in its second half, the first half is there; the whole is as without it."""
+    plan, measured = Plan(2, 2, 0), attempts.run_attempts
+    calls: list[int] = []
+
+    def interrupted(*arguments: Any, **named: Any) -> Any:
+        calls.append(named["seed"])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return measured(*arguments, **named)
+
+    monkeypatch.setattr(attempts, "run_attempts", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate([str(run)], None, plan, against="start", keep=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    whole = evaluate([str(run)], None, plan, against="start", keep=tmp_path)
+    assert len(calls) == 3, "the run's own attempts were read back"
+    assert f"{run} was measured before" in capsys.readouterr().err
+    afresh = evaluate([str(run)], None, plan, against="start")
+    assert [_timeless(task) for task in whole.pop("tasks")] == [_timeless(task) for task in afresh.pop("tasks")]
+    assert whole == afresh
+    calls.clear()
+    evaluate([str(run)], None, replace(plan, seed=5), keep=tmp_path)
+    assert calls == [5], "another seed is another measurement"
+
+
+def _timeless(task: dict[str, Any]) -> dict[str, Any]:
+    reports = [{name: value for name, value in each.items() if name != "created_at"} for each in task["attempts"]]
+    return {**task, "attempts": reports}
+
+
+def test_what_is_kept_is_read_back_as_it_was(tmp_path: Path) -> None:
+    task = load_tasks("used-cars")[0]
+    cut = attempts.Attempt(task, 0, State(task.id, Kind.DRAFT), lost=3)
+    tried = attempts.Attempt(task, 1, State(task.id, Kind.DRAFT))
+    tried.acts.append(attempts.Act(Kind.DRAFT, "x = 1", False, "syntax"))
+    tried.standing.append(None)
+    found = measure([cut, tried], 1)
+    kept.write(tmp_path / "one.json", found)
+    again = kept.read(tmp_path / "one.json")
+    assert again is not None
+    assert summary([again]) == summary([found])
+    assert compare([again], [found]) == compare([found], [found])
+    assert np.isnan(again.tables["valid_rate"][0, 0])
+    assert kept.read(tmp_path / "none.json") is None
 
 
 def test_the_tables_show_everything(result: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,9 +175,13 @@ class Environment:
         self._counted.add(key)
         return True
 
+    def circumstances(self) -> tuple[str, str, str]:
+        """What decides how a script comes out, besides itself and its task."""
+        return json.dumps(asdict(self.limits), sort_keys=True), str(self.seed), self._machine
+
     def _key(self, task: Task, code: str) -> str:
-        limits = json.dumps(asdict(self.limits), sort_keys=True)
-        parts = (task.id, code, limits, str(self.seed), task.digest(), self._machine)
+        limits, seed, machine = self.circumstances()
+        parts = (task.id, code, limits, seed, task.digest(), machine)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
     @cached_property

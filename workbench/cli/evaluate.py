@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from workbench.types import WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.agent.environment import Environment
+    from workbench.agent.policy import Policy
     from workbench.learning.baselines import Baseline
     from workbench.learning.measures import Measured
     from workbench.tasks.task import Task
@@ -24,6 +25,16 @@ Tell = Callable[[str, int, int, float | None], None]
 
 START = "start"
 """Word for the policy of a run before its training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How each policy is measured."""
+
+    attempts: int
+    budget: int
+    seed: int
+    greedy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +55,20 @@ class Subject:
 def evaluate(
     subjects: Sequence[str],
     tasks: str | None,
-    attempts: int,
-    budget: int,
-    seed: int,
+    plan: Plan,
     *,
     against: str | None = None,
     baseline: bool = False,
     scripts: Path | None = None,
-    greedy: bool = False,
+    keep: Path | None = None,
 ) -> dict[str, Any]:
     """The fields of `workbench evaluate`, for a run's latest policy or a policy as `--set policy=…` names it.
 
     Runs are read, never written. Actions are drawn at temperature 1 whatever a run trained with; tasks, limits of
     scripts and training tasks are those of the first subject's settings. Subject number i, from 0, and what it is
-    compared with draw from the seed `seed` + i: one start of several runs is measured once for each of them, so that
-    its own luck is in the intervals. Raises WorkbenchError for an unknown task or policy.
+    compared with draw from the seed `plan.seed` + i: one start of several runs is measured once for each of them, so
+    that its own luck is in the intervals. What each policy came to is kept in the folder `keep`, and read back instead
+    of being measured again. Raises WorkbenchError for an unknown task or policy.
     """
     ours = [find_subject(text) for text in subjects]
     if twice := [each for place, each in enumerate(ours) if each.where in [other.where for other in ours[:place]]]:
@@ -78,23 +88,23 @@ def evaluate(
 
     for task in chosen:  # what cannot be measured is told before hours are spent
         position(task, task.thresholds.gold, "final")
-    sizes = [attempts * len(chosen) * budget] * (len(ours) * (2 if theirs else 1))
+    sizes = [plan.attempts * len(chosen) * plan.budget] * (len(ours) * (2 if theirs else 1))
     if candidates:
         sizes.append(len(candidates) * len(training) + len(chosen))
-    with _environment(config, [*chosen, *training], seed) as (environment, tell):
-        work = Work(tell, sum(sizes), enough=attempts * len(chosen))
+    with _environment(config, [*chosen, *training], plan.seed) as (environment, tell):
+        work = Work(tell, sum(sizes), enough=plan.attempts * len(chosen))
 
         fixed = _fixed(candidates, training, chosen, environment, work) if candidates else None
         environment.tasks = {task.id: task for task in chosen}
 
         def measured(subject: Subject, place: int) -> Measured:
-            return _measure(subject, environment, work, attempts, budget, seed + place, greedy)
+            return _measured(subject, environment, work, replace(plan, seed=plan.seed + place), keep)
 
         mine = [measured(subject, place) for place, subject in enumerate(ours)]
         others = [measured(theirs[place % len(theirs)], place) for place in range(len(ours) if theirs else 0)]
     names = [subject.name for subject in ours]
     result: dict[str, Any] = {"subject": names[0] if len(names) == 1 else names, "policy": config.policy}
-    result |= {**summary(mine), "seed": seed, "greedy": greedy, "seen": seen}
+    result |= {**summary(mine), "seed": plan.seed, "greedy": plan.greedy, "seen": seen}
     if len(ours) > 1:
         result["runs"] = [
             {"subject": subject.name, **_totals(summary([each]))} for subject, each in zip(ours, mine, strict=True)
@@ -241,45 +251,57 @@ class Work:
         return seconds / count * max(0, self.total - self.finished - done) if count else None
 
 
-def _measure(
-    subject: Subject,
-    environment: Environment,
-    work: Work,
-    attempts: int,
-    budget: int,
-    seed: int,
-    greedy: bool,
-) -> Measured:
+def _measured(subject: Subject, environment: Environment, work: Work, plan: Plan, keep: Path | None) -> Measured:
     from torch import OutOfMemoryError
 
-    from workbench.agent.generate import HFGenerator
     from workbench.agent.policy import load_policy
-    from workbench.learning.attempts import Greedy, run_attempts
-    from workbench.learning.measures import measure
+    from workbench.learning import kept
 
     say(f"loading {subject.name}")
     try:
         policy = load_policy(subject.config)
         if subject.weights is not None:
             policy.load(subject.weights)
-        generator = HFGenerator(policy)
-        with work.phase(f"{subject.name}: agent step", attempts * len(environment.tasks) * budget) as progress:
-            rows = run_attempts(
-                policy,
-                Greedy(generator) if greedy else generator,
-                environment,
-                subject.config,
-                attempts=attempts,
-                budget=budget,
-                seed=seed,
-                on_progress=progress,
-            )
+        if keep is None:
+            return _measure(subject, policy, environment, work, plan)
+        file = keep / f"{kept.name_of(policy, environment, subject.config, asdict(plan))}.json"
+        found = kept.read(file)
+        if found is not None:
+            say(f"{subject.name} was measured before: {file}")
+            work.total -= plan.attempts * plan.budget * len(environment.tasks)
+            return found
+        found = _measure(subject, policy, environment, work, plan)
     except OutOfMemoryError:
         raise WorkbenchError(
             f"The device ran out of memory while '{subject.name}' was measured: give it fewer attempts at once than "
-            f"--attempts {attempts}, end what else uses the device, or measure a smaller policy."
+            f"--attempts {plan.attempts}, end what else uses the device, or measure a smaller policy."
         ) from None
-    return measure(rows, budget)
+    try:
+        kept.write(file, found)
+    except OSError as error:
+        say(f"{file} cannot be written ({error.strerror}): {subject.name} is not kept")
+    return found
+
+
+def _measure(subject: Subject, policy: Policy, environment: Environment, work: Work, plan: Plan) -> Measured:
+    from workbench.agent.generate import HFGenerator
+    from workbench.learning.attempts import Greedy, run_attempts
+    from workbench.learning.measures import measure
+
+    generator = HFGenerator(policy)
+    size = plan.attempts * len(environment.tasks) * plan.budget
+    with work.phase(f"{subject.name}: agent step", size) as progress:
+        rows = run_attempts(
+            policy,
+            Greedy(generator) if plan.greedy else generator,
+            environment,
+            subject.config,
+            attempts=plan.attempts,
+            budget=plan.budget,
+            seed=plan.seed,
+            on_progress=progress,
+        )
+    return measure(rows, plan.budget)
 
 
 def _candidates(ours: Sequence[Subject], training: Sequence[Task], scripts: Path | None) -> dict[str, str]:

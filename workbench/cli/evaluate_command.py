@@ -43,6 +43,10 @@ def evaluate(
     ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest token always; one attempt.")] = False,
     figure: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the score against the budget.")] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep what each policy came to here; asked again, go on from there."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Measure a policy by whole attempts, graded once each."""
@@ -53,13 +57,16 @@ def evaluate(
         raise WorkbenchError(f"--scripts '{scripts}' is not accepted: {wanted}.")
     if figure is not None and not figure.parent.is_dir():
         raise WorkbenchError(f"The figure '{figure}' cannot be written: its folder does not exist, make it first.")
-    from workbench.cli.evaluate import draw
+    if keep is not None:
+        try:
+            keep.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WorkbenchError(f"--keep '{keep}' cannot be made ({error.strerror}): choose another folder.") from None
+    from workbench.cli.evaluate import Plan, draw
     from workbench.cli.evaluate import evaluate as work
 
-    number = 1 if greedy else attempts or ATTEMPTS
-    result = work(
-        subject, tasks, number, budget, seed, against=against, baseline=baseline, scripts=scripts, greedy=greedy
-    )
+    plan = Plan(1 if greedy else attempts or ATTEMPTS, budget, seed, greedy)
+    result = work(subject, tasks, plan, against=against, baseline=baseline, scripts=scripts, keep=keep)
     if figure is not None:
         draw(result, figure)
     if json:
