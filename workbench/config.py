@@ -249,7 +249,8 @@ class Config(BaseModel):
 def reward_weights(text: str) -> dict[str, float]:
     """Component → weight of the setting `reward`; a name alone has the weight 1.
 
-    Raises ValueError for an unknown or doubled name, a weight that is no finite number above 0, and `gain` alone.
+    Raises ValueError for an unknown or doubled name, a weight that is not above 0 and up to `MAX_WEIGHT`, and `gain`
+    alone.
     """
     if text.strip() == "default":
         return {"ladder": 1.0}
@@ -264,8 +265,11 @@ def reward_weights(text: str) -> dict[str, float]:
             weight = float(given) if ":" in part else 1.0
         except ValueError:
             weight = math.nan
-        if not (math.isfinite(weight) and weight > 0):
-            raise ValueError(f"the weight '{given}' of {name} is no number above 0, leave {name} out to ignore it")
+        if not 0 < weight <= MAX_WEIGHT:
+            raise ValueError(
+                f"the weight '{given}' of {name} is no number above 0 and up to {MAX_WEIGHT:g}, leave {name} out to "
+                "ignore it"
+            )
         weights[name] = weight
     if weights.keys() == {"gain"}:
         raise ValueError("a draft has no parent to gain over, add another component such as ladder")
@@ -346,3 +350,6 @@ _BOUNDS = {"ge": "of at least {}", "gt": "above {}", "le": "at most {}", "lt": "
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 LOSSES: tuple[str, ...] = get_args(Loss)
 COMPONENTS: tuple[str, ...] = get_args(Component)
+
+MAX_WEIGHT = 1e6
+"""Of a component of the reward: weights are divided by their sum, so that larger ones say nothing more."""

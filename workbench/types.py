@@ -98,7 +98,8 @@ class Feedback:
     own_score: float | None = None
     """Validation score that the script printed of itself; what the agent may see."""
     submission_sha: str | None = None
-    """SHA-256 of the submission's bytes; equal submissions are recognised by it."""
+    """SHA-256 of what the submission says of each id, where it is valid and that is known, else of its bytes; equal
+    submissions are recognised by it."""
 
     @property
     def valid(self) -> bool:

@@ -92,6 +92,7 @@ def test_a_valid_submission_is_scored_and_its_own_score_read(run: Run) -> None:
     assert outcome.feedback.own_score == 0.25
     assert outcome.feedback.failure is None
     assert outcome.submission
+    assert outcome.feedback.submission_sha == load_tasks("used-cars")[0].grade(outcome.submission, "reward").content
 
 
 FAILING = {

@@ -207,6 +207,10 @@ def test_the_tables_show_everything(result: dict[str, Any], capsys: pytest.Captu
         (["--tasks", "used-car"], "used-car"),
         (["--against", "no/such/policy"], "no/such/policy"),
         (["no/such/run"], "no/such/run"),
+        (["--tasks", ""], "'' names no task"),
+        (["--figure", "/dev/full"], "The figure '/dev/full' is no file"),
+        (["--figure", "/tmp"], "The figure '/tmp' is no file"),
+        (["--against", "nosuchmodel"], "'nosuchmodel' is neither a file nor a folder"),
         (["--figure", "nowhere/curve.svg"], "'nowhere/curve.svg' cannot be written: its folder does not exist"),
     ],
 )

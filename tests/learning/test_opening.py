@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from workbench.config import make_config
+from workbench.config import change, make_config
 from workbench.control import Control
-from workbench.learning.opening import checkpoint_step, config_at, open_training
+from workbench.learning.opening import checkpoint_step, config_at, create_run, fixed_differences, open_training
 from workbench.run import Run
+from workbench.tasks.catalog import absolute, load_tasks
 from workbench.types import WorkbenchError
 
 
@@ -49,6 +51,26 @@ def life(tmp_path: Path) -> Iterator[Life]:
     life.step()
     yield life
     run.close()
+
+
+def test_paths_to_tasks_are_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was begun with a path from one folder is gone on with, and asked for again, from any other."""
+    shutil.copytree(load_tasks("diamonds")[0].folder, tmp_path / "here" / "mine")
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    asked = make_config(tasks="./mine, used-cars", eval_drafts=0)
+    run = create_run(asked, tmp_path / "run")
+    run.close()
+    assert run.config.tasks == f"{tmp_path / 'here' / 'mine'},used-cars"
+    assert fixed_differences(run.config, asked) == []
+    monkeypatch.chdir(tmp_path / "there")
+    assert [task.id for task in load_tasks(run.config.tasks)] == ["diamonds", "used-cars"]
+    assert fixed_differences(run.config, change(asked, tasks="diamonds")) == ["tasks"]
+
+
+@pytest.mark.parametrize("spec", ["train", "used-cars,diamonds", "synthetic:binary-1", "*cars", "core,flag*"])
+def test_names_of_tasks_stay_names(spec: str) -> None:
+    assert absolute(spec) == spec
 
 
 def test_knobs_are_turned_again_in_their_steps_after_every_crash(life: Life) -> None:

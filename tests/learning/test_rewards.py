@@ -17,6 +17,7 @@ from workbench.config import make_config, reward_weights
 from workbench.learning.advantages import group_advantages
 from workbench.learning.rewards import COMPONENTS, is_copy, sample_shas, score, score_groups
 from workbench.learning.rewards import total as weighted
+from workbench.tasks.catalog import load_tasks
 from workbench.tasks.leaderboard import thresholds
 from workbench.tasks.mle import MleTask
 from workbench.types import (
@@ -188,6 +189,7 @@ def test_every_total_lies_between_0_and_1(values: dict[str, float], weights: dic
         ("ladder:1,ladder:2", "'ladder' stands there twice"),
         ("ladder:-1", "the weight '-1' of ladder is no number above 0"),
         ("ladder:nan", "no number above 0"),
+        ("ladder:1e308,gain:1e308", r"'1e308' of ladder is no number above 0 and up to 1e\+06"),
         ("ladder:0.5:0.5", "no number above 0"),
         ({"rank": True}, "no number above 0"),
         ("gain", "a draft has no parent to gain over, add another component"),
@@ -284,12 +286,12 @@ def test_the_submission_of_the_parent_is_no_new_one_however_the_script_is_rewrit
 def test_the_sample_is_recognised_as_pandas_writes_it(task: MleTask) -> None:
     path = task.public_dir / "sample_submission.csv"
     rewritten = path.read_bytes().replace(b"\n", b"\r\n")
-    assert hashlib.sha256(path.read_bytes()).hexdigest() in sample_shas(task.sample)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in sample_shas(task)
     path.write_bytes(rewritten)  # and as it is now, not as it was when first read
     as_written = pd.read_csv(path).to_csv(index=False).encode()
     assert as_written != rewritten
     for form in (as_written, rewritten):
-        assert hashlib.sha256(form).hexdigest() in sample_shas(task.sample)
+        assert hashlib.sha256(form).hexdigest() in sample_shas(task)
 
 
 def test_the_sample_is_recognised_with_fractions(task: MleTask) -> None:
@@ -298,4 +300,21 @@ def test_the_sample_is_recognised_with_fractions(task: MleTask) -> None:
     frame[frame.columns[-1]] = 1
     frame.to_csv(path, index=False)
     written = frame.astype({frame.columns[-1]: float}).to_csv(index=False).encode()
-    assert hashlib.sha256(written).hexdigest() in sample_shas(task.sample)
+    assert hashlib.sha256(written).hexdigest() in sample_shas(task)
+
+
+def test_the_sample_is_recognised_by_what_it_says() -> None:
+    (cars,) = load_tasks("used-cars")
+    frame = pd.read_csv(cars.sample)
+    forms = (
+        frame.assign(noise=1.5),
+        frame.sample(frac=1, random_state=0),
+        frame.astype({frame.columns[1]: float}),
+        frame.iloc[:, ::-1],
+    )
+    written = [form.to_csv(index=False).encode() for form in forms]
+    for data in (*written, cars.sample.read_bytes().replace(b"\n", b"\r\n")):
+        assert cars.grade(data, "reward").content in sample_shas(cars)
+    own = frame.assign(**{frame.columns[1]: frame[frame.columns[1]] + 1}).to_csv(index=False).encode()
+    assert cars.grade(own, "reward").content not in sample_shas(cars)
+    assert cars.grade(b"odd", "reward").content is None

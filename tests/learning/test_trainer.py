@@ -29,6 +29,7 @@ from workbench.run import Run
 from workbench.sandbox.executor import Executor, Request, Result
 from workbench.tasks.catalog import load_tasks
 from workbench.tasks.grader import Grader
+from workbench.tasks.mle import MleTask
 from workbench.types import Action, StopReason, Verdict, WorkbenchError
 
 Make = Callable[..., Trainer]
@@ -525,6 +526,17 @@ def test_a_resume_that_is_not_exact_is_told_and_recorded(
     assert "cpus differ" in trainer.control.progress()["warning"], "also once a step has reported"
     (entry,) = trainer.run.meta("resumes")
     assert (entry["step"], entry["changed"], entry["environment"]["cpus"]) == (1, ["cpus"], 9999)
+
+
+def test_a_task_that_changed_since_the_run_began_is_told(
+    make: Make, reopen: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make()
+    one_step(trainer)
+    monkeypatch.setattr(MleTask, "digest", lambda task: "other answers")
+    trainer = reopen(trainer)
+    assert "tasks differ" in trainer.control.progress()["warning"]
+    assert trainer.run.meta("resumes")[0]["changed"] == ["tasks"]
 
 
 def test_a_damaged_checkpoint_is_told_and_the_sandbox_ends(own_sandbox: None, settings: Config, tmp_path: Path) -> None:

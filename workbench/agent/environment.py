@@ -298,7 +298,7 @@ def judge(task: Task, code: str, result: Result, grader: Grader) -> Feedback:
         reason = missing or graded.reason or "invalid submission"
         failure = _classify(INVALID, reason, "invalid_submission")
         return replace(feedback, verdict=Verdict.INVALID_SUBMISSION, reason=reason, failure=failure)
-    return replace(feedback, score=graded.score)
+    return replace(feedback, score=graded.score, submission_sha=graded.content or feedback.submission_sha)
 
 
 def failure_reason(result: Result) -> str:

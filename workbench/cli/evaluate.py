@@ -158,7 +158,7 @@ def _tasks(config: Config, tasks: str | None, baseline: bool) -> tuple[list[Task
     """(those to measure, those that choose the fixed script)."""
     from workbench.tasks.catalog import load_tasks
 
-    chosen = load_tasks(tasks or config.eval_tasks, mlebench_repo=config.mlebench_repo)
+    chosen = load_tasks(config.eval_tasks if tasks is None else tasks, mlebench_repo=config.mlebench_repo)
     ids = {task.id for task in chosen}
     trained = load_tasks(config.tasks, mlebench_repo=config.mlebench_repo) if baseline else []
     training = [task for task in trained if task.id not in ids]
@@ -172,10 +172,10 @@ def _tasks(config: Config, tasks: str | None, baseline: bool) -> tuple[list[Task
 
 def _find_policies(subjects: Sequence[Subject]) -> None:
     """Raises WorkbenchError for a policy that is not there, before hours are spent on another."""
-    from workbench.agent.loading import resolve
+    from workbench.agent.loading import reach_hub, resolve
 
     for name in dict.fromkeys(subject.config.policy for subject in subjects):
-        resolve(name)
+        reach_hub(resolve(name))
 
 
 def _seen(ours: Sequence[Subject], ids: set[str]) -> list[str]:

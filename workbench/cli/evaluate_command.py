@@ -57,6 +57,8 @@ def evaluate(
         raise WorkbenchError(f"--scripts '{scripts}' is not accepted: {wanted}.")
     if figure is not None and not figure.parent.is_dir():
         raise WorkbenchError(f"The figure '{figure}' cannot be written: its folder does not exist, make it first.")
+    if figure is not None and figure.exists() and not figure.is_file():
+        raise WorkbenchError(f"The figure '{figure}' is no file: name one with --figure FILE.svg.")
     if keep is not None:
         try:
             keep.mkdir(parents=True, exist_ok=True)
@@ -67,11 +69,11 @@ def evaluate(
 
     plan = Plan(1 if greedy else attempts or ATTEMPTS, budget, seed, greedy)
     result = work(subject, tasks, plan, against=against, baseline=baseline, scripts=scripts, keep=keep)
-    if figure is not None:
-        draw(result, figure)
     if json:
         print_json(result)
     else:
         from workbench.cli.evaluate_tables import show
 
         show(result)
+    if figure is not None:
+        draw(result, figure)

@@ -14,17 +14,25 @@ from workbench.config import Config, change, knobs
 from workbench.control import Control, Request
 from workbench.folder import new_path
 from workbench.run import Run
-from workbench.tasks.catalog import load_tasks
+from workbench.tasks.catalog import absolute, load_tasks
 from workbench.types import WorkbenchError
 
 
 def create_run(config: Config, run_path: Path | None) -> Run:
-    """A new run folder. Settings are checked against the tasks before anything heavy is loaded."""
+    """A new run folder. Settings are checked against the tasks before anything heavy is loaded; its paths to tasks are
+    kept whole, so that it can be gone on with from any folder."""
+    config = settled(config)
     repo = config.mlebench_repo
     tasks = load_tasks(config.tasks, mlebench_repo=repo)
     held_out = load_tasks(config.eval_tasks, mlebench_repo=repo) if measures(config) else []
     keep_apart([task.id for task in tasks], [task.id for task in held_out])
     return Run.create(run_path or new_path(config), config, {})
+
+
+def settled(config: Config) -> Config:
+    """The settings with whole paths to tasks."""
+    repo = config.mlebench_repo and str(Path(config.mlebench_repo).expanduser().resolve())
+    return change(config, tasks=absolute(config.tasks), eval_tasks=absolute(config.eval_tasks), mlebench_repo=repo)
 
 
 def keep_apart(tasks: Iterable[str], held_out: Iterable[str]) -> None:
@@ -79,7 +87,7 @@ def config_at(run: Run) -> Config:
 
 def fixed_differences(one: Config, other: Config) -> list[str]:
     """Names of the settings that differ and cannot be changed while a run goes on."""
-    live = knobs()
+    one, other, live = settled(one), settled(other), knobs()
     return [name for name in Config.model_fields if name not in live and getattr(one, name) != getattr(other, name)]
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from workbench.agent.completions import is_python
 from workbench.tasks.leaderboard import above_median, human_rank, medal
+from workbench.tasks.mle import MleTask
 from workbench.tasks.task import Task, position, stamp
 from workbench.types import Feedback, Group, Kind, Reward, State, Turn, Verdict, WorkbenchError
 
@@ -213,7 +214,7 @@ def score_groups(
 
 def _scored(turn: Turn, task: Task, weights: Mapping[str, float], parent: Feedback | None) -> Turn:
     feedback = turn.feedback
-    others = sample_shas(task.sample) | ({parent.submission_sha} if parent else frozenset())
+    others = sample_shas(task) | ({parent.submission_sha} if parent else frozenset())
     copied = is_copy(feedback.code or "", turn.state.code) or (feedback.submission_sha or "") in others
     reward = score(
         turn.state,
@@ -231,10 +232,11 @@ def _position(feedback: Feedback, task: Task) -> float | None:
     return None if feedback.score is None else position(task, feedback.score, "reward")
 
 
-def sample_shas(sample: Path) -> frozenset[str]:
-    """SHA-256 of the sample submission as it lies there, and as pandas writes it after reading it, with its whole
-    numbers as they are or as fractions."""
-    return _sample_shas(sample, stamp(sample))
+def sample_shas(task: Task) -> frozenset[str]:
+    """What a submission is known by that is the sample: its bytes as they lie there or as pandas writes them after
+    reading, with whole numbers as they are or as fractions; and what it says of each id, for tasks of our own."""
+    said = task.grade(task.sample.read_bytes(), "reward").content if isinstance(task, MleTask) else None
+    return _sample_shas(task.sample, stamp(task.sample)) | ({said} if said else frozenset())
 
 
 @lru_cache(maxsize=1024)

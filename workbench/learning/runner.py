@@ -135,7 +135,8 @@ def start(config: Config, run_path: Path | None = None) -> Training:
 def new_training(config: Config, run_path: Path | None = None) -> Training:
     """A training in a new run folder (None: of a name that is free), not yet started."""
     origin: Origin = "given" if run_path and Path(run_path).exists() else "made"
-    return Training(create_run(config, run_path), Control(config), origin)
+    run = create_run(config, run_path)
+    return Training(run, Control(run.config), origin)
 
 
 def _forget_locals(error: BaseException | None) -> None:

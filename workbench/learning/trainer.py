@@ -5,6 +5,7 @@ The mathematics is elsewhere (advantages.py, losses.py, sampler.py); this file s
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import time
@@ -287,7 +288,9 @@ class Trainer:
             self.run.set_meta("resumes", resumes)
 
     def _describe(self) -> dict[str, Any]:
-        return {**self.policy.environment(), "isolation_level": self.executor.level, "cpus": os.cpu_count()}
+        tasks = repr([(task_id, task.digest()) for task_id, task in sorted(self.tasks.items())])
+        machine = {"isolation_level": self.executor.level, "cpus": os.cpu_count()}
+        return {**self.policy.environment(), **machine, "tasks": hashlib.sha256(tasks.encode()).hexdigest()[:16]}
 
     # --- the end
 

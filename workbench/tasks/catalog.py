@@ -79,6 +79,21 @@ def task_folders(spec: str, extra_roots: Sequence[Path | str] = ()) -> list[Path
     return list(chosen)
 
 
+def absolute(spec: str) -> str:
+    """`spec` with its paths whole, so that it names the same tasks in whichever folder it is read."""
+    if spec.strip() and Path(spec).expanduser().is_dir() and spec not in SETS:
+        return str(Path(spec).expanduser().resolve())
+    names = find_folders([TASKS_DIR])
+    parts = [part.strip() for part in spec.split(",")]
+    return ",".join(part if part in SETS or part in names else _whole(part) for part in parts)
+
+
+def _whole(part: str) -> str:
+    path = Path(part).expanduser()
+    whole = str(path.resolve()) if part and path.is_dir() else part
+    return part if "," in whole else whole  # a comma would part it
+
+
 def load(folder: Path, repo: Path | str | None = None) -> MleTask | BenchTask:
     """One task, of whichever kind; `repo`: the checkout, where it is one of mle-bench's. Raises WorkbenchError."""
     return load_bench(folder, repo) if is_bench(Path(folder)) else load_task(folder)

@@ -340,4 +340,4 @@ def grade(task: MleTask, submission: bytes | None, split: Split) -> Grade:
             f"The {task.metric.name} of a valid submission is {score} on the rows {split} of '{task.id}': expected a "
             f"finite number, mend the task, `workbench tasks check {task.folder}` says what is wrong."
         )
-    return Grade(round(score, 5), None)
+    return Grade(round(score, 5), None, content=hashlib.sha256(values.tobytes()).hexdigest())

@@ -30,6 +30,8 @@ class Grade:
     """Whose code computed it."""
     note: str | None = None
     """Why the competition's own grader was not used, where there should be one."""
+    content: str | None = None
+    """SHA-256 of what a valid submission says of each id, in whatever order and form; None where that is not known."""
 
 
 class Task(Protocol):
