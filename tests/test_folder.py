@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.folder import filesystem_type, refuse_network, write_file, writing
+from workbench.folder import Checkpoints, filesystem_type, read_config, refuse_network, write_file, writing
 from workbench.types import WorkbenchError
 
 MOUNTS = """\
@@ -63,3 +63,18 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_not_read_from_the_names_of_folders(error: Exception, sentence: str) -> None:
     assert sentence in str(writing(Path("/srv/full-ft/r1"), error))
+
+
+@pytest.mark.parametrize("content", ["7" * 5000, "seven", ""])
+def test_a_marker_that_names_no_step_is_told(content: str, tmp_path: Path) -> None:
+    (tmp_path / "latest").write_text(content)
+    with pytest.raises(WorkbenchError, match="not a step: write the number of a checkpoint") as told:
+        Checkpoints(tmp_path).find()
+    assert len(str(told.value)) < 300 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, '{"format": ' + "7" * 5000 + "}", "[]", ""])
+def test_a_config_that_no_run_wrote_is_told(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(WorkbenchError, match=r"cannot be read .* expected the file that the run wrote"):
+        read_config(tmp_path)

@@ -28,7 +28,8 @@ NETWORK_TYPES = frozenset(
 )
 """File system types on which SQLite's WAL is not safe: they share no memory between machines."""
 
-
+DIGITS = 9
+"""Most digits of a step: `steps` is at most a million, and Python reads no number of some thousands."""
 _OURS = frozenset({"lock", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "checkpoints", ".config.json.aside"})
 
 
@@ -152,14 +153,14 @@ def read_config(path: Path) -> tuple[Config, dict[str, Any], str]:
     except FileNotFoundError:
         what = "has no config.json" if os.path.exists(path) else "does not exist"
         raise WorkbenchError(f"'{path}' is no run, it {what}: expected a folder made by `workbench train`.") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WorkbenchError(f"'{file}' cannot be read ({error}): expected the file that the run wrote.") from None
     except OSError as error:
         raise WorkbenchError(f"'{file}' cannot be read ({error}): make it readable.") from None
     check_format(path, found)
     try:
         return make_config(content["config"]), dict(content["environment"]), str(content["created"])
-    except (WorkbenchError, KeyError, TypeError, ValueError) as error:
+    except (WorkbenchError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise WorkbenchError(f"'{file}' does not fit this version of the workbench: {error}") from None
 
 
@@ -275,7 +276,7 @@ class Checkpoints:
                 f"'{self.marker}' cannot be read ({error.strerror}): put in its place a file with the number of a "
                 f"checkpoint (there are: {self.steps() or 'none'})."
             ) from None
-        if not text.isdecimal():
+        if not text.isdecimal() or len(text) > DIGITS:
             raise WorkbenchError(
                 f"'{self.marker}' holds {text[:40]!r}, not a step: write the number of a checkpoint into it "
                 f"(there are: {self.steps() or 'none'})."

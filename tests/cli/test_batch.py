@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,10 +17,13 @@ import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from workbench.cli.batch import last_json
+from workbench.cli.batch import batch
+from workbench.cli.common import last_json
+from workbench.cli.sweep import read_sweep
 from workbench.config import ROOT
 from workbench.folder import Lock
 from workbench.run import Run
+from workbench.types import WorkbenchError
 
 NOTEBOOK = """
 import json, pathlib, time
@@ -130,6 +134,9 @@ def test_ctrl_c_ends_the_batch_and_its_runs(sweep: Path) -> None:
     assert f"batch {sweep} --out {sweep.parent / 'out'}" in err.splitlines()[-1]
     assert "Traceback" not in err
     assert table(sweep)["status"].tolist() == ["left", "left"], "broken off, not failed"
+    noted = [float(file.read_text()) for file in (sweep.parent / "out" / "logs").glob("*.seconds")]
+    assert len(noted) == 2
+    assert min(noted) > 0
 
 
 SETTINGS = {"steps": 2, "groups": 1, "group_size": 2, "eval_drafts": 2, "eval_every": 1, "eval_every_drafts": 2}
@@ -156,9 +163,12 @@ def test_a_batch_of_the_trainer_that_is_killed_loses_nothing(tmp_path: Path) -> 
     (run_folder,) = (path.parent for path in runs.glob("*/latest"))
     process.kill()
     process.communicate()
+    (tmp_path / "out" / "logs" / f"{run_folder.name}.seconds").write_text("1000.0\n")
     done = run(file)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["done"] == 1
+    kept = json.loads((tmp_path / "out" / "results" / f"{run_folder.name}.json").read_text())
+    assert 1000 < kept["took_s"] < 1170, "the parts together"
     row = table(file).iloc[0]
     assert row["status"] == "done"
     assert row["executions"] == Run(run_folder).metrics()["executions"].sum()
@@ -180,6 +190,53 @@ def test_the_smoke_sweep_runs_notebook_04(tmp_path: Path) -> None:
     assert rows["status"].tolist() == ["done", "done"]
     assert rows["steps"].tolist() == [1, 1]
     assert rows["executions"].notna().all()
+
+
+RESULT = {"status": "done", "reason": None, "facts": {"steps": 2}, "curves": {"valid": [[0, 0.5], [4, 1]]}, "took_s": 3}
+
+
+def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
+    file = trainer_sweep(tmp_path, [0])
+    (tmp_path / "out" / "results").mkdir(parents=True)
+    (job,) = read_sweep(file).jobs
+    (tmp_path / "out" / "results" / f"{job.name}.json").write_text(json.dumps(RESULT))
+    assert batch(file, tmp_path / "out", None, None)["done"] == 1
+    assert table(file)["steps"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "{}", "[" * 200_000, '{"status": "done"}', "\xff"),
+        *(
+            json.dumps({**RESULT, **odd})
+            for odd in (
+                *({"status": "weird"}, {"took_s": "3"}, {"took_s": -1}, {"took_s": math.nan}, {"reason": 3}),
+                *({"facts": []}, {"facts": {"steps": "2"}}, {"curves": [1]}, {"curves": {"valid": []}}),
+                *({"curves": {"valid": [[0, 0.5]]}}, {"curves": {"valid": [[0, 0.5], [0, 1]]}}),
+                *({"curves": {"valid": [0, 1]}}, {"curves": {"valid": [[0, None], [4, 1]]}}),
+            )
+        ),
+    ],
+)
+def test_a_damaged_result_is_told(content: str, tmp_path: Path) -> None:
+    file = trainer_sweep(tmp_path, [0])
+    (tmp_path / "out" / "results").mkdir(parents=True)
+    (job,) = read_sweep(file).jobs
+    kept = tmp_path / "out" / "results" / f"{job.name}.json"
+    kept.write_text(content, encoding="latin-1")
+    with pytest.raises(WorkbenchError, match=r"is damaged, expected .*: remove it to run that again") as told:
+        batch(file, tmp_path / "out", 0, None)
+    assert str(kept) in str(told.value)
+    assert len(str(told.value)) < 200 + len(str(kept))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "\xff"])
+def test_a_damaged_list_of_runs_is_told(content: str, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "sweep.json").write_text(content, encoding="latin-1")
+    with pytest.raises(WorkbenchError, match=r"sweep.json' is damaged, expected .*: remove it to go on"):
+        batch(trainer_sweep(tmp_path, [0]), tmp_path / "out", 0, None)
 
 
 @pytest.mark.parametrize(

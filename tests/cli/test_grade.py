@@ -84,6 +84,15 @@ def test_a_huge_file_is_refused_without_being_read(tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         (["used-cars", "nowhere.csv"], "'nowhere.csv' does not exist: expected the CSV file of a submission."),
+        (
+            ["used-cars", f"{'n' * 300}.csv"],
+            f"'{'n' * 300}.csv' does not exist: expected the CSV file of a submission.",
+        ),
+        (
+            ["n" * 300, str(SAMPLE)],
+            f"'{'n' * 300}' cannot be read (File name too long): expected a task, see `workbench tasks list`, "
+            "or its folder.",
+        ),
         (["used-cars", "/"], "'/' is a folder: expected the CSV file of a submission."),
         (
             ["used-cars", str(ROOT / "README.md")],

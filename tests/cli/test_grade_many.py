@@ -159,3 +159,41 @@ def test_words_for_people(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFi
     first, _, third = capsys.readouterr().out.splitlines()
     assert first == "score 1 (higher is better): gold medal, above the median"
     assert third.startswith(f"graded by the workbench: mlebench.competitions.{CACTUS}.grade cannot be imported")
+
+
+def test_reports_of_one_second_are_kept_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.strftime", lambda *_: "2026-01-02T03-04-05")
+    line = {"competition_id": "diamonds", "submission_path": f"{'n' * 300}.csv"}
+    (tmp_path / "runs.jsonl").write_text(json.dumps(line))
+    arguments = ["grade", "--jsonl", str(tmp_path / "runs.jsonl"), "--out"]
+    for _ in range(3):
+        assert said(capsys, *arguments, str(tmp_path / "out"))["total_runs_with_submissions"] == 0
+    stem = "2026-01-02T03-04-05-GMT"
+    names = [f"{stem}-1_grading_report.json", f"{stem}-2_grading_report.json", f"{stem}_grading_report.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    assert all(json.loads(path.read_text())["total_runs"] == 1 for path in (tmp_path / "out").iterdir())
+    for place, sentence in (("runs.jsonl", "is a file: expected a folder"), ("runs.jsonl/x", "cannot be written (Not")):
+        assert run_command([*arguments, str(tmp_path / place)]) == 1
+        err = capsys.readouterr().err
+        assert sentence in err
+        assert "choose another with --out" in err
+
+
+def test_what_would_count_twice_or_wrongly_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, ids = tmp_path / "r.json", tmp_path / "ids.txt"
+    file.write_text(json.dumps({"competition_reports": [report("a", "gold")]}))
+    (tmp_path / "link.json").symlink_to(file)
+    ids.write_text("a\na\n")
+    words = ["grade", "--aggregate", str(file)]
+    for more, sentence in (
+        (["--aggregate", str(file)], f"'{file}' is given twice and would count as two seeds: leave one of them out."),
+        (["--aggregate", str(tmp_path / "link.json")], "would count as two seeds"),
+        (["--split", str(ids)], f"'{ids}' names 'a' twice: leave one of them out."),
+    ):
+        assert run_command([*words, *more]) == 1
+        assert sentence in capsys.readouterr().err
+    file.write_text(json.dumps({"competition_reports": [{**report("a", None), "gold_medal": "no"}]}))
+    assert run_command(words) == 1
+    assert "says gold_medal='no' of 'a': expected true or false, grade it again." in capsys.readouterr().err

@@ -116,7 +116,35 @@ def test_settings_that_a_notebook_does_not_declare_go_into_its_settings(tmp_path
         ("arms: []", r"arms=\[\] is not accepted"),
         ("arms: [{tau: 1}]", "has no name"),
         ("arms: [{name: a}, {name: a, tau: 1}]", "two arms have the name 'a'"),
-        ("arms: [{name: a}, {name: b}]", "the arms 'a' and 'b' have equal settings"),
+        ("arms: [{name: a}, {name: b}]", "the runs 'a' and 'b' have equal settings"),
+        ("trainer: true\narms: [{name: a, tau: 5}, {name: b}]", "the runs 'a' and 'b' have equal settings"),
+        ("arms: [{name: a, tau: 5}, {name: b}]", "the runs 'a' and 'b' have equal settings"),
+        ("arms: [{name: a, tau: '5'}, {name: b, kl_coef: 0}]", "the runs 'a' and 'b' have equal settings"),
+        ("arms: [{name: a, threads: 1}, {name: b}]\nparallel: 2", "the runs 'a' and 'b' have equal settings"),
+        ("trainer: true\ngrid: {tau: [1, 1.0]}", "the runs 'tau=1' and 'tau=1.0' have equal settings"),
+        ("trainer: true\ngrid: {learning_rate: [1e-3, 0.001]}", "'learning_rate=1e-3' and 'learning_rate=0.001'"),
+        ("grid: {learning_rate: [1e-3, 0.001]}", "'learning_rate=1e-3' and 'learning_rate=0.001'"),
+        ("limit_s: 2024-13-45", "holds a date or number that does not exist .*month.*: mend it, or put it in quotes"),
+        (f"limit_s: {'7' * 5000}", "holds a date or number that does not exist .*5000 digits"),
+        (f"limit_s: {'7' * 400}", "is not accepted: expected seconds above 0"),
+        ("limit_s: !!bool maybe", "holds a date or number that does not exist"),
+        ("[" * 3000, "is nested too deeply: write one `key: value` per line"),
+        ("grid: &a {tau: *a}", "is nested too deeply"),
+        ("seeds: [0..999999999]", "the sweep has 1000000000 runs: expected at most 10000"),
+        ("grid: {tau: [1, 2]}\nseeds: [0..5000]", "the sweep has 10002 runs"),
+        ("grid: {1: [1]}", "'1' is no parameter of 04_training.ipynb and no setting"),
+        ("trainer: true\ngrid: {on: [1]}", "'True' is no setting"),
+        ("parameters: {yes: 1}", "'True' is no parameter"),
+        ("on: 1", "'True' is no key of a sweep"),
+        ("trainer: true\nparameters: {tasks: nosuch}", "'nosuch' is no task, set or folder"),
+        ("parameters: {tasks: nosuch}", "'nosuch' is no task, set or folder"),
+        ("parameters: {eval_tasks: core}", "tasks and eval_tasks share delivery-time, .*change eval_tasks"),
+        (
+            "grid: {tasks: [core, 'synthetic:flag-1']}\nparameters: {eval_tasks: 'churn-lines, synthetic:flag-1'}",
+            "tasks and eval_tasks share synthetic-flag-1",
+        ),
+        ("parameters: {tasks: 'core,synthetic:flags-1'}", "'synthetic:flags-1' is no synthetic task: expected"),
+        ("parameters: {policy: ./nowhere}", "'./nowhere' is neither a file, a folder nor a hub id"),
         ("seeds: []", r"seeds=\[\] names no seed"),
         ("seeds: [-1]", "-1 is no seed"),
         ("seeds: [3..1]", r"'3\.\.1' is no seed"),
@@ -131,6 +159,19 @@ def test_what_is_wrong_is_told_in_one_sentence(text: str, sentence: str, tmp_pat
         read(tmp_path, text)
     assert "\n" not in str(told.value)
     assert "sweep.yaml" in str(told.value)
+
+
+def test_what_differs_only_by_how_it_is_taken_is_let_pass(tmp_path: Path) -> None:
+    """A preset gives way to what is set, the workers are shared out, and nothing is measured without drafts."""
+    assert read(tmp_path, "parameters: {preset: smoke}\narms: [{name: a, tau: 5}, {name: b}]").jobs
+    assert read(tmp_path, "trainer: true\nparallel: 2\narms: [{name: a, workers: 2}, {name: b}]").jobs
+    assert read(tmp_path, "trainer: true\nparameters: {eval_tasks: core, eval_drafts: 0}").jobs
+    assert read(tmp_path, "trainer: true\nlimit_s: .inf\nseeds: [0..9999]").limit_s == math.inf
+
+
+def test_synthetic_tasks_are_not_made_to_check_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.tasks.generators.make_task", lambda *_: pytest.fail("it was made"))
+    assert read(tmp_path, "trainer: true\nparameters: {tasks: 'synthetic:flag-987654, core'}").jobs
 
 
 def test_a_changed_sweep_is_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ with by its own means. Files are whole or absent, so the end of this process los
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -23,10 +24,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from workbench.cli.common import Interrupted
-from workbench.cli.sweep import Job, Sweep, changes, notebook_words, read_sweep, train_words
+from workbench.cli.common import Interrupted, describe, is_number, last_json, read_kept
+from workbench.cli.sweep import Job, Sweep, changes, notebook_words, read_sweep, shared_workers, train_words
 from workbench.cli.train import caught_signals, display, say
-from workbench.config import ROOT, Config
+from workbench.config import ROOT
 from workbench.folder import Lock, read_config, write_file
 from workbench.types import WorkbenchError
 from workbench.views.progress import duration, own_command
@@ -40,10 +41,10 @@ NOTEBOOK_S = 120.0
 and what is trained in it survives the second signal, which ends it at once."""
 OVER_S = 60.0
 """Seconds that a run has to save its last step once it has taken too long."""
-CODE = ("workbench", "notebooks", "data/tasks", "pyproject.toml")
-"""What decides how a run comes out."""
 REASON = 300
 """Characters kept of a reason."""
+NOTE_S = 5.0
+"""Seconds between notes of how long a run has taken, so that little of that is lost with this process."""
 
 
 @dataclass
@@ -55,12 +56,22 @@ class Child:
     started: float
     commit: str
     """Of the code that it runs, see `describe`."""
+    before_s: float
+    """Of the earlier parts of a run that was broken off."""
+    noted_s: float = 0.0
+    """Of this part, as last noted."""
     over: bool = False
     """Stopped because it took longer than the sweep allows."""
 
     @property
     def seconds(self) -> float:
+        """Of this part."""
         return time.monotonic() - self.started
+
+    @property
+    def took_s(self) -> float:
+        """Of all parts."""
+        return self.before_s + self.seconds
 
 
 def batch(file: Path, out: Path | None, time_limit: float | None, copy_to: Path | None) -> dict[str, Any]:
@@ -108,7 +119,7 @@ class Batch:
     def run(self, seconds: float) -> dict[str, Any]:
         """Work through the queue; see `batch`."""
         self._open()
-        queue = deque(job for job in self.sweep.jobs if not self._done(job))
+        queue = deque(job for job in self.sweep.jobs if self._status(job) != "done")
         say(f"{len(self.sweep.jobs)} runs, {len(self.sweep.jobs) - len(queue)} done; folder {self.folder}")
         end = time.monotonic() + seconds
         self._write()
@@ -164,17 +175,31 @@ class Batch:
                 stderr=stderr,
                 start_new_session=True,  # Ctrl-C on the terminal reaches it through us only
             )
-        self.running.append(Child(job, process, time.monotonic(), describe()))
+        self.running.append(Child(job, process, time.monotonic(), describe(), self._before_s(job)))
+
+    def _before_s(self, job: Job) -> float:
+        """Seconds that the earlier parts of a run took, if it is gone on with."""
+        seconds = 0.0
+        if (self.folder / "runs" / job.name / "config.json").exists():
+            with suppress(OSError, ValueError):  # none was noted
+                seconds = float((self.folder / "logs" / f"{job.name}.seconds").read_text())
+        return seconds if is_number(seconds) else 0.0
+
+    def _note(self, child: Child) -> None:
+        """Keep how long a run has taken so far: it may be broken off, and so may we."""
+        child.noted_s = child.seconds
+        with suppress(OSError):  # the time to go is worth no run
+            write_file(self.folder / "logs" / f"{child.job.name}.seconds", f"{child.took_s:.1f}\n")
 
     def _words(self, job: Job) -> list[str]:
         """The command line of a run: a new one, or the next part of one that was broken off."""
         run = self.folder / "runs" / job.name
         begun = (run / "config.json").exists()
         if self.sweep.notebook is None:
-            settings = {**_workers(job, self.sweep), **job.settings}
+            settings = {**shared_workers(job, self.sweep), **job.settings}
             return ["resume", str(run)] if begun else ["train", "--run", str(run), *train_words(settings)]
         # The number of workers is fixed within a run, and a batch may go on with another number of runs side by side.
-        workers = _workers(job, self.sweep)
+        workers = shared_workers(job, self.sweep)
         with suppress(WorkbenchError):  # of a run that is damaged the run itself tells
             workers = {"workers": read_config(run)[0].workers} if begun else workers
         takes = {"settings", "workers"} & self.sweep.declared.keys()
@@ -196,6 +221,8 @@ class Batch:
     def _look(self, child: Child, queue: deque[Job], *, stopping: bool, kill: bool) -> None:
         """See whether a run has ended, or must."""
         status = child.process.poll()
+        if status is not None or child.seconds > child.noted_s + NOTE_S:
+            self._note(child)
         if status is None:
             if kill:
                 child.process.kill()
@@ -259,29 +286,30 @@ class Batch:
             "facts": facts,
             "curves": curves if status == "done" else {},
         }
-        kept |= {"commit": child.commit, "took_s": round(child.seconds, 1), "settings": dict(job.settings)}
+        kept |= {"commit": child.commit, "took_s": round(child.took_s, 1), "settings": dict(job.settings)}
         write_file(self.folder / "results" / f"{job.name}.json", json.dumps(kept, default=str) + "\n")
         self.results[job.name] = kept
         self._write()
         valid = f", valid {facts['valid_before']:.2f} → {facts['valid_after']:.2f}" if "valid_after" in facts else ""
-        say(f"{job.name} {status} after {duration(child.seconds)}{valid}{f': {reason}' if reason else ''}")
+        say(f"{job.name} {status} after {duration(child.took_s)}{valid}{f': {reason}' if reason else ''}")
 
     # --- all runs
 
     def _open(self) -> None:
         """Read what earlier calls left, and say how their sweep differs from this one."""
         known = self.folder / "sweep.json"
-        before = json.loads(known.read_text()) if known.exists() else None
-        if note := changes(before, self.sweep.jobs):
-            say(note)
-        write_file(known, json.dumps({job.name: dict(job.settings) for job in self.sweep.jobs}, indent=1) + "\n")
+        names = "the names of the runs with their settings"
+        remedy = "remove it to go on, what was run is kept"
+        before = read_kept(known, lambda _: True, names, remedy) if known.exists() else None
         for job in self.sweep.jobs:
             file = self.folder / "results" / f"{job.name}.json"
             if file.exists():
-                self.results[job.name] = json.loads(file.read_text())
-
-    def _done(self, job: Job) -> bool:
-        return self._status(job) == "done"
+                self.results[job.name] = read_kept(
+                    file, _is_result, "what a batch keeps of a run that ended", "remove it to run that again"
+                )
+        if note := changes(before, self.sweep.jobs):
+            say(note)
+        write_file(known, json.dumps({job.name: dict(job.settings) for job in self.sweep.jobs}, indent=1) + "\n")
 
     def _status(self, job: Job) -> str:
         return self.results.get(job.name, {}).get("status", "left")
@@ -294,7 +322,7 @@ class Batch:
         took = [result["took_s"] for result in self.results.values() if result["status"] == "done"]
         if took:
             each = fmean(took)
-            left = queued * each + sum(max(each - child.seconds, 0) for child in self.running)
+            left = queued * each + sum(max(each - child.took_s, 0) for child in self.running)
             progress["eta_s"] = left / self.sweep.parallel
         return {**progress, "status": "running"}
 
@@ -346,29 +374,26 @@ def show(found: Mapping[str, Any]) -> None:
     print(found["summary_html"])
 
 
-def last_json(file: Path) -> dict[str, Any]:
-    """The JSON object in the last line of a run's output; empty where there is none."""
-    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    with suppress(ValueError):
-        found = json.loads(lines[-1] if lines else "")
-        return found if isinstance(found, dict) else {}
-    return {}
+def _is_result(kept: Mapping[str, Any]) -> bool:
+    """Whether this is what `Batch._end` keeps, as far as the summary reads it."""
+    facts, curves = kept.get("facts", {}), kept.get("curves", {})
+    return (
+        kept.get("status") in ("done", "failed")
+        and is_number(kept.get("took_s"))
+        and isinstance(kept.get("reason"), str | None)
+        and isinstance(kept.get("commit"), str | None)
+        and isinstance(facts, dict)
+        and all(isinstance(value, int | float) for value in facts.values())
+        and isinstance(curves, dict)
+        and all(map(_is_curve, curves.values()))
+    )
 
 
-def describe() -> str:
-    """The commit of this checkout, with `-dirty` where code differs from it, as a batch's own results do not; ""
-    without git."""
-    git = ["git", "-C", str(ROOT)]
-    try:
-        commit = subprocess.run([*git, "describe", "--always", "--tags"], capture_output=True, text=True, timeout=30)
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", *CODE], timeout=30, capture_output=True)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return commit.stdout.strip() + ("-dirty" if commit.stdout and changed.returncode else "")
-
-
-def _workers(job: Job, sweep: Sweep) -> dict[str, int]:
-    """The executor's workers of one run: those of a run by itself, shared out over the runs side by side."""
-    if "workers" in job.settings or sweep.parallel == 1:
-        return {}
-    return {"workers": max(1, Config().workers // sweep.parallel)}
+def _is_curve(points: Any) -> bool:
+    """Whether these are two points or more with rising executions, from 0 on."""
+    if not isinstance(points, list) or len(points) < 2:
+        return False
+    if not all(isinstance(point, list) and len(point) == 2 and all(map(is_number, point)) for point in points):
+        return False
+    at = [point[0] for point in points]
+    return at[0] == 0 and all(one < other for one, other in itertools.pairwise(at))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -16,6 +18,9 @@ from workbench.config import ROOT, Config, knobs, make_config, parse_settings
 from workbench.types import WorkbenchError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, last on stdout.")]
+
+CODE = ("workbench", "notebooks", "data/tasks", "pyproject.toml")
+"""What decides how a run comes out."""
 
 
 class Interrupted(WorkbenchError):
@@ -75,11 +80,17 @@ def read_yaml(file: Path, wanted: str, what: str) -> dict[Any, Any]:
         raise WorkbenchError(f"'{file}' does not exist: {wanted}.") from None
     except OSError as error:
         raise WorkbenchError(f"'{file}' cannot be read ({error.strerror}): {wanted}.") from None
+    except RecursionError:
+        raise WorkbenchError(f"'{file}' is nested too deeply: write one `key: value` per line.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
         if (mark := getattr(error, "problem_mark", None)) is not None:
             first += f", line {mark.line + 1}"
         raise WorkbenchError(f"'{file}' is no YAML or JSON ({first}): write one `key: value` per line.") from None
+    except (ValueError, LookupError, AttributeError, ArithmeticError) as error:  # of what it reads as dates and numbers
+        raise WorkbenchError(
+            f"'{file}' holds a date or number that does not exist ({error}): mend it, or put it in quotes."
+        ) from None
     if twice:
         raise WorkbenchError(f"'{file}' sets '{twice}' twice: leave one of them out.")
     if content is None:
@@ -99,6 +110,44 @@ def _doubled(node: Any) -> str | None:
     doubled = [name for place, name in enumerate(names) if name in names[:place]]
     inner = (_doubled(value) for _, value in pairs)
     return doubled[0] if doubled else next(filter(None, inner), None)
+
+
+def last_json(file: Path) -> dict[str, Any]:
+    """The JSON object in the last line of a command's output; empty where there is none."""
+    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    with suppress(ValueError, RecursionError):
+        found = json.loads(lines[-1] if lines else "")
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def read_kept(file: Path, fits: Callable[[Mapping[str, Any]], bool], what: str, remedy: str) -> dict[str, Any]:
+    """The JSON object that a command kept in a file. Raises WorkbenchError where it is damaged: no object, or one that
+    does not fit."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not fits(found):
+        raise WorkbenchError(f"'{file}' is damaged, expected {what}: {remedy}.")
+    return found
+
+
+def is_number(value: Any) -> bool:
+    """Whether what was kept is a finite number of at least 0."""
+    return isinstance(value, int | float) and 0 <= value < 1e15
+
+
+def describe() -> str:
+    """The commit of this checkout, with `-dirty` where code differs from it, as a batch's own results do not; ""
+    without git."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        commit = subprocess.run([*git, "describe", "--always", "--tags"], capture_output=True, text=True, timeout=30)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", *CODE], timeout=30, capture_output=True)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return commit.stdout.strip() + ("-dirty" if commit.stdout and changed.returncode else "")
 
 
 def settings_help() -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.folder import write_file
 from workbench.types import WorkbenchError
 
 if TYPE_CHECKING:
@@ -25,11 +28,11 @@ def grade(task_name: str, submission: Path) -> dict[str, Any]:
 
     task = _one(task_name)
     wanted = "expected the CSV file of a submission"
-    if submission.is_dir():
+    if os.path.isdir(submission):  # unlike those of Path, these take a name that is too long
         raise WorkbenchError(f"'{submission}' is a folder: {wanted}.")
-    if not submission.exists():
+    if not os.path.exists(submission):
         raise WorkbenchError(f"'{submission}' does not exist: {wanted}.")
-    if not submission.is_file():
+    if not os.path.isfile(submission):
         raise WorkbenchError(f"'{submission}' is no ordinary file: {wanted}.")
     if submission.suffix.lower() != ".csv":
         raise WorkbenchError(f"'{submission}' is not named *.csv: {wanted}, as mle-bench does.")
@@ -39,15 +42,25 @@ def grade(task_name: str, submission: Path) -> dict[str, Any]:
 def _one(name: str) -> Task:
     from workbench.tasks.catalog import load_tasks
 
-    tasks = load_tasks(name)
+    try:
+        tasks = load_tasks(name)
+    except OSError as error:
+        raise WorkbenchError(
+            f"'{name}' cannot be read ({error.strerror}): expected a task, see `workbench tasks list`, or its folder."
+        ) from None
     if len(tasks) != 1:
         raise WorkbenchError(f"'{name}' names {len(tasks)} tasks: expected one, see `workbench tasks list`.")
     return tasks[0]
 
 
 def _read(task: Task, submission: Path) -> bytes:
-    with submission.open("rb") as file:
-        return file.read(task.max_bytes + 1)  # one more is enough to be refused as too large
+    try:
+        with submission.open("rb") as file:
+            return file.read(task.max_bytes + 1)  # one more is enough to be refused as too large
+    except OSError as error:
+        raise WorkbenchError(
+            f"'{submission}' cannot be read ({error.strerror}): expected a CSV file, make it readable."
+        ) from None
 
 
 def grade_many(lines: Path, root: str | None, out: Path | None) -> dict[str, Any]:
@@ -59,19 +72,53 @@ def grade_many(lines: Path, root: str | None, out: Path | None) -> dict[str, Any
     from workbench.tasks.aggregate import summary_report
     from workbench.tasks.task import report
 
+    if out is not None:
+        _make_folder(out)  # before what may take long
     tasks: dict[str, Task] = {}
     reports = []
     for name, path in _pairs(lines):
         if name not in tasks:
             tasks[name] = _one(name if root is None else str(Path(root) / name))
-        exists = path.is_file() and path.suffix.lower() == ".csv"
+        exists = os.path.isfile(path) and path.suffix.lower() == ".csv"
         reports.append(report(tasks[name], _read(tasks[name], path) if exists else None, path))
     summary = summary_report(reports)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        place = out / f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime())}-GMT_grading_report.json"
-        place.write_text(json.dumps(summary, indent=2))
+        _write(out, json.dumps(summary, indent=2))
     return summary
+
+
+def _make_folder(out: Path) -> None:
+    if os.path.isfile(out):
+        raise WorkbenchError(f"'{out}' is a file: expected a folder for the report, choose another with --out.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(out, error) from None
+
+
+def _unwritable(out: Path, error: OSError) -> WorkbenchError:
+    return WorkbenchError(
+        f"'{out}' cannot be written ({error.strerror}): expected a folder for the report, choose another with --out."
+    )
+
+
+def _write(out: Path, text: str) -> None:
+    """A new report, named by the time, and by a number where there are several of one second."""
+    stamp = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime())}-GMT"
+    for number in itertools.count():
+        place = out / f"{stamp}{f'-{number}' if number else ''}_grading_report.json"
+        try:
+            place.touch(exist_ok=False)  # so that nobody else takes this name
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _unwritable(out, error) from None
+        try:
+            write_file(place, text)
+        except OSError as error:
+            place.unlink(missing_ok=True)
+            raise _unwritable(out, error) from None
+        return
 
 
 def _pairs(lines: Path) -> list[tuple[str, Path]]:
@@ -104,19 +151,28 @@ def aggregate(paths: Sequence[Path], split: Path | None, pad_missing: bool) -> d
     """
     from workbench.tasks.aggregate import average_seeds
 
+    real = [os.path.realpath(path) for path in paths]
+    if twice := [path for place, path in enumerate(paths) if real[place] in real[:place]]:
+        raise WorkbenchError(f"'{twice[0]}' is given twice and would count as two seeds: leave one of them out.")
     reports = [report for path in sorted(paths, key=str) for report in _reports(path)]
     seen = dict.fromkeys(str(report["competition_id"]) for report in reports)
     ids = list(seen) if split is None else [line.strip() for line in _text(split).splitlines() if line.strip()]
+    if doubled := [name for place, name in enumerate(ids) if name in ids[:place]]:
+        raise WorkbenchError(f"'{split}' names '{doubled[0]}' twice: leave one of them out.")
     return average_seeds(reports, ids, pad_missing=pad_missing)
 
 
 def _reports(path: Path) -> list[dict[str, Any]]:
-    fields = ("competition_id", *(f"{name}_medal" for name in MEDALS), "above_median")
+    flags = (*(f"{name}_medal" for name in MEDALS), "above_median", "submission_exists", "valid_submission")
     try:
         reports: list[dict[str, Any]] = json.loads(_text(path))["competition_reports"]
         for report in reports:
-            for name in (*fields, "submission_exists", "valid_submission"):
-                report[name]
+            name = report["competition_id"]
+            odd = [flag for flag in flags if not isinstance(report[flag], bool)]
+            if odd:
+                raise WorkbenchError(
+                    f"'{path}' says {odd[0]}={report[odd[0]]!r} of '{name}': expected true or false, grade it again."
+                )
     except (ValueError, KeyError, TypeError, RecursionError):
         raise WorkbenchError(
             f"'{path}' is no report: expected what `workbench grade --jsonl` or mle-bench writes."
