@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from workbench.cli.bench_sampler import Visit, judge
+from workbench.cli import bench_sampler
 from workbench.cli.main import run_command
 from workbench.config import make_config
 from workbench.learning.strategies import Rewards
+from workbench.learning.visits import LEAST, Visit, judge
 from workbench.types import WorkbenchError
 
 FLAT, SPREAD, SOLVED = Rewards(4, 0.0, 0.0, 0.0), Rewards(4, 0.25, 0.4, 1.0), Rewards(4, 1.0, 0.0, 1.0)
@@ -38,6 +39,7 @@ def test_equal_potentials_stand_in_no_order() -> None:
 
 
 def test_too_few_states_are_told() -> None:
+    assert bench_sampler.LEAST == LEAST
     with pytest.raises(WorkbenchError, match="Only 1 states were measured twice: expected 8 or more"):
         judge([(Visit(SPREAD, 0.0), Visit(SPREAD, 0.0))], make_config())
 

@@ -84,10 +84,7 @@ def evaluate(
     if seen:
         say(f"trained on {', '.join(seen)}: what is measured there is no generalisation")
     from workbench.learning.measures import compare, compare_with_constant, summary
-    from workbench.tasks.task import position
 
-    for task in chosen:  # what cannot be measured is told before hours are spent
-        position(task, task.thresholds.gold, "final")
     sizes = [plan.attempts * len(chosen) * plan.budget] * (len(ours) * (2 if theirs else 1))
     if candidates:
         sizes.append(len(candidates) * len(training) + len(chosen))
@@ -157,8 +154,11 @@ _DECIDES = ("policy", "dtype", "adapter", "device", "max_prompt_tokens", "max_co
 def _tasks(config: Config, tasks: str | None, baseline: bool) -> tuple[list[Task], list[Task]]:
     """(those to measure, those that choose the fixed script)."""
     from workbench.tasks.catalog import load_tasks
+    from workbench.tasks.task import position
 
     chosen = load_tasks(config.eval_tasks if tasks is None else tasks, mlebench_repo=config.mlebench_repo)
+    for task in chosen:  # what cannot be measured is told before hours are spent
+        position(task, task.thresholds.gold, "final")
     ids = {task.id for task in chosen}
     trained = load_tasks(config.tasks, mlebench_repo=config.mlebench_repo) if baseline else []
     training = [task for task in trained if task.id not in ids]

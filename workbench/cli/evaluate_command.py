@@ -52,18 +52,7 @@ def evaluate(
     """Measure a policy by whole attempts, graded once each."""
     if greedy and attempts not in (None, 1):
         raise WorkbenchError(f"--attempts {attempts} with --greedy would be {attempts} equal attempts: leave one out.")
-    if scripts is not None and not (baseline and scripts.is_dir()):
-        wanted = "expected a folder of scripts *.py" if baseline else "it is read for --baseline, add that"
-        raise WorkbenchError(f"--scripts '{scripts}' is not accepted: {wanted}.")
-    if figure is not None and not figure.parent.is_dir():
-        raise WorkbenchError(f"The figure '{figure}' cannot be written: its folder does not exist, make it first.")
-    if figure is not None and figure.exists() and not figure.is_file():
-        raise WorkbenchError(f"The figure '{figure}' is no file: name one with --figure FILE.svg.")
-    if keep is not None:
-        try:
-            keep.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise WorkbenchError(f"--keep '{keep}' cannot be made ({error.strerror}): choose another folder.") from None
+    _check_paths(baseline, scripts, figure, keep)
     from workbench.cli.evaluate import Plan, draw
     from workbench.cli.evaluate import evaluate as work
 
@@ -77,3 +66,19 @@ def evaluate(
         show(result)
     if figure is not None:
         draw(result, figure)
+
+
+def _check_paths(baseline: bool, scripts: Path | None, figure: Path | None, keep: Path | None) -> None:
+    """Raise WorkbenchError for what cannot be read or written, before hours are spent."""
+    if scripts is not None and not (baseline and scripts.is_dir()):
+        wanted = "expected a folder of scripts *.py" if baseline else "it is read for --baseline, add that"
+        raise WorkbenchError(f"--scripts '{scripts}' is not accepted: {wanted}.")
+    if figure is not None and not figure.parent.is_dir():
+        raise WorkbenchError(f"The figure '{figure}' cannot be written: its folder does not exist, make it first.")
+    if figure is not None and figure.exists() and not figure.is_file():
+        raise WorkbenchError(f"The figure '{figure}' is no file: name one with --figure FILE.svg.")
+    if keep is not None:
+        try:
+            keep.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WorkbenchError(f"--keep '{keep}' cannot be made ({error.strerror}): choose another folder.") from None
