@@ -84,8 +84,8 @@ def test_every_failed_proof_is_one_sentence_and_the_others_go_on(
     assert run_command(["tasks", "check", str(tasks)]) == 1
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        "a-sound   ok      13 proofs",
-        "b-false   FAILED  2 of 13 proofs",
+        "a-sound   ok      14 proofs",
+        "b-false   FAILED  2 of 14 proofs",
         "c-broken  FAILED  1 of 1 proofs",
         "1 of 3 tasks prove themselves.",
     ]

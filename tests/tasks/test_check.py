@@ -152,6 +152,11 @@ def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
             "columns",
             "'y' of train.csv holds a value that is no label",
         ),
+        (
+            lambda f: shutil.copy(f / "private" / "answers.csv", f / "public" / "notes.csv"),
+            "nothing else is shown",
+            "public/ holds 'notes.csv', which every script can read: expected sample_submission.csv, test.csv,",
+        ),
         (lambda f: (f / TRAIN).write_text(""), "columns", "is no CSV file: No columns to parse from file."),
         (
             edit("description.md", "what is wanted", "wanted"),

@@ -335,6 +335,9 @@ BAD: dict[str, Callable[[pd.DataFrame], bytes]] = {
     "nothing": lambda frame: b"",
     "no CSV": lambda frame: b'a,b\n1,2,3\n"',
     "NUL": lambda frame: b"\0\0",
+    "a million columns": lambda frame: b"," * 900_000 + b"\n1\n",
+    "a thousand columns": lambda frame: b"," * 1001 + b"\n1\n",
+    "one long word": lambda frame: b"x" * 900_000,
 }
 
 

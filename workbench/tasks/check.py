@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import astuple
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,15 @@ def _answers(task: MleTask) -> str | None:
                 return f"answers.csv must hold 0 and 1 among the rows {split}, {task.metric.name} needs nothing else."
     if task.metric.name == "logloss" and not ((truth.truth == 1).sum(axis=1) == 1).all():
         return "answers.csv must hold one 1 and otherwise 0 on every line, in the columns of the classes."
+    return None
+
+
+def _shown(task: MleTask) -> str | None:
+    """A script sees all that lies in public/, so nothing lies there but what belongs to the task."""
+    belongs = {Path(name).name for name in FILES if name.startswith("public/")}
+    more = sorted({path.name for path in task.public_dir.iterdir()} - belongs)
+    if more:
+        return f"public/ holds '{more[0]}', which every script can read: expected {', '.join(sorted(belongs))} alone."
     return None
 
 
@@ -244,6 +254,7 @@ PROOFS: dict[str, Proof] = {
     "answers": _answers,
     "columns": _columns,
     "ids": _ids,
+    "nothing else is shown": _shown,
     "files": _files,
     "gold is best": _gold,
     "sample is valid": _sample,

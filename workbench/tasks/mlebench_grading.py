@@ -18,6 +18,7 @@ import importlib.util
 import io
 import json
 import math
+import re
 import sys
 import types
 import warnings
@@ -31,6 +32,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workbench.tasks.mlebench_metrics import LITE, METRICS, Competition, Refused, own_score
+from workbench.tasks.submission import MAX_COLUMNS, MAX_HEADER
 from workbench.tasks.task import Grade, GraderName, Split, stamp
 from workbench.types import WorkbenchError
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 REWARD_SHARE = 0.4
 SHOWN = 300
 """Characters of an error that a reason keeps."""
+MAX_SAMPLE_HEADER = 1_000_000
 PACKAGE = "mlebench"
 STUBS = ("py7zr",)
 """Modules that mle-bench imports for its downloads and that no grader needs."""
@@ -55,6 +58,8 @@ def grade(task: BenchTask, submission: bytes, split: Split) -> Grade:
     Raises WorkbenchError when neither is there, or when the answers cannot be read.
     """
     function, name, note = grader_of(task)
+    if wide := _too_wide(task, submission):
+        return Grade(None, wide, name, note)
     try:
         frame = _read_csv(io.BytesIO(submission))
     except (ValueError, OverflowError) as error:  # what pandas raises, UnicodeDecodeError too
@@ -66,6 +71,18 @@ def grade(task: BenchTask, submission: bytes, split: Split) -> Grade:
         competition = LITE[task.id]
         score, reason = _scored(function, part(competition, frame, rows), part(competition, truth, rows))
     return Grade(score, reason, name, note)
+
+
+def _too_wide(task: BenchTask, submission: bytes) -> str | None:
+    """Why a first line is not even parsed: pandas takes a minute for a million columns."""
+    first = re.split(rb"[\r\n]", submission, maxsplit=1)[0]
+    with task.sample.open("rb") as file:
+        own = file.readline(MAX_SAMPLE_HEADER)
+    longest, most = max(MAX_HEADER, 2 * len(own)), max(MAX_COLUMNS, 2 * (own.count(b",") + 1))
+    if len(first) > longest:
+        return f"the first line is longer than {longest} characters."
+    columns = first.count(b",") + 1
+    return f"the file has {columns} columns, at most {most} are read." if columns > most else None
 
 
 def grader_of(task: BenchTask) -> tuple[GradeFunction, GraderName, str | None]:
