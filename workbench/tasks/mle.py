@@ -13,6 +13,7 @@ import difflib
 import hashlib
 import io
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -181,7 +182,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.yaml"
     try:
         config = yaml.safe_load(_read_text(path))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # the last two: impossible dates, nested too deep
         raise WorkbenchError(f"'{path}' is no YAML file: {' '.join(str(error).split())}.") from None
     if not isinstance(config, dict):
         raise WorkbenchError(f"'{path}' holds no settings: expected `name: value` lines.")
@@ -211,6 +212,10 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _check_shapes(config: dict[str, Any], metric: Metric, path: Path) -> None:
     columns, classes = config["target_columns"], config.get("classes") or []
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", str(config["id"]), re.ASCII):
+        raise WorkbenchError(
+            f"id={config['id']!r} in '{path}': expected a name of letters, digits, '.', '_' and '-', at most 100."
+        )
     if not isinstance(columns, list) or not columns or (metric.name != "logloss" and len(columns) != 1):
         raise WorkbenchError(
             f"target_columns={columns!r} in '{path}': expected a list of one column (logloss: one per class)."

@@ -187,7 +187,7 @@ def bench_folders(root: Path) -> list[Path]:
 def _config(path: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
         raise WorkbenchError(f"'{path}' is no YAML file: {' '.join(str(error).split())}.") from None
     for names in (("id",), ("dataset", "answers"), ("dataset", "sample_submission"), ("grader", "grade_fn")):
         value = config
